@@ -10,6 +10,7 @@ pub mod models;
 pub mod policy_archive;
 pub mod policy_files;
 pub mod spend;
+pub mod storage_handles;
 pub mod tool_executor;
 pub mod transcript;
 pub mod transcripts;

@@ -2,7 +2,7 @@
 //!
 //! No symbolic link is followed on the way, and no existing file is written through: a new file is filled beside the old one
 //! and renamed over it. So the target of the old name, be it a device, a pipe or a file with names elsewhere, is out of reach
-//! in any case; it is refused as well, because whoever created it expects something else.
+//! in any case; it is refused as well, because its creator expects something else.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

@@ -43,7 +43,7 @@ impl Connection {
         if !seat.told.borrow().is_over {
             // A running forwarder means that the session is open. A global stop ends the MCP servers; the next prompt after it
             // starts them again.
-            if !self.gateway.api.sessions.governance().gate.is_frozen() {
+            if !self.gateway.api.sessions.governance().policy.gate.is_frozen() {
                 let not_there = self.bring_servers(&place, Bringing::IfNone).await;
                 self.say(seat, not_there).await;
             }

@@ -14,7 +14,7 @@ use super::options::Mode;
 use super::passthrough::beside;
 use super::update_mapper::Question;
 use super::{tool_call_view, wire};
-use crate::approvals::DecisionBody;
+use crate::calls::approvals::DecisionBody;
 
 /// The duration of "Allow for one hour".
 const ONE_HOUR: Duration = Duration::from_secs(60 * 60);
@@ -106,7 +106,7 @@ impl Connection {
     /// Records the decision as the client's principal.
     async fn decide(&self, seat: &ClientSession, id: &str, decision: &str, mode: Option<Mode>) {
         let api = &self.gateway.api;
-        let until = api.sessions.governance().clock.now().plus(ONE_HOUR).to_string();
+        let until = api.sessions.governance().storage.clock.now().plus(ONE_HOUR).to_string();
         let body = |decision: &str| DecisionBody {
             decision: decision.to_owned(),
             until: (decision == "allow_until").then(|| until.clone()),

@@ -114,7 +114,7 @@ impl Connection {
     /// Sets the title of a session from its first prompt.
     async fn entitle(&self, seat: &ClientSession, title: Option<(&str, String)>) {
         let is_first = !std::mem::replace(&mut seat.place().has_title, true);
-        let now = self.gateway.api.sessions.governance().clock.now().to_string();
+        let now = self.gateway.api.sessions.governance().storage.clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
         if let Some((session_id, title)) = title.filter(|_| is_first) {
             // If this fails, `session/list` derives the title again.

@@ -45,7 +45,7 @@ pub(super) async fn words(
     let (api, key) = (&connection.gateway.api, seat.key());
     connection.who.owns(&key)?;
     let governance = api.sessions.governance();
-    let (vault, redactor) = (Arc::clone(&governance.vault), Arc::clone(&governance.redactor));
+    let (vault, redactor) = (Arc::clone(&governance.storage.vault), Arc::clone(&governance.policy.redactor));
     let words = api.readers.read(move |reader| {
         let mut words = Words::default();
         let Some(session) = reader.session(key.as_str())? else { return Ok(words) };
@@ -151,14 +151,14 @@ async fn still_open(
     (mut open, is_cut): (Vec<Question>, bool),
 ) -> Result<Vec<Question>, Fault> {
     let governance = connection.gateway.api.sessions.governance();
-    let waiting = governance.gate.inbox.waiting_in(seat.key().as_str());
+    let waiting = governance.policy.gate.inbox.waiting_in(seat.key().as_str());
     open.retain(|question| waiting.iter().any(|requested| requested.id == question.id));
     for requested in waiting.into_iter().filter(|_| is_cut) {
         if open.iter().any(|question| question.id == requested.id) {
             continue;
         }
         let action = governance.action_of(&requested).await.map_err(ApiError::from)?;
-        let input = action.map(|action| governance.redactor.redact_json(&action.input));
+        let input = action.map(|action| governance.policy.redactor.redact_json(&action.input));
         open.push(teller.waits(&requested, &input.unwrap_or_default()));
     }
     Ok(open)

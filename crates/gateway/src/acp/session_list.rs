@@ -32,7 +32,8 @@ impl Connection {
             before: before(&params["cursor"])?,
         };
         let governance = self.gateway.api.sessions.governance();
-        let (vault, redactor) = (Arc::clone(&governance.vault), Arc::clone(&governance.redactor));
+        let (vault, redactor) =
+            (Arc::clone(&governance.storage.vault), Arc::clone(&governance.policy.redactor));
         let read = self.gateway.api.readers.read(move |reader| {
             let mut rows = reader.recent_sessions(&recent, PAGE + 1)?;
             let has_more = rows.len() > PAGE;
@@ -52,7 +53,7 @@ impl Connection {
         for Listed { row, title, is_new } in listed {
             if let Some(title) = title.as_ref().filter(|_| is_new) {
                 // If this fails, the next list derives the title again.
-                let _ = governance.vault.entitle(&row.id, title).await;
+                let _ = governance.storage.vault.entitle(&row.id, title).await;
             }
             let mut info = json!({
                 "sessionId": row.key, "cwd": row.terms.workspace.as_deref().unwrap_or(OWN), "title": title,

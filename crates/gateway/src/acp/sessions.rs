@@ -92,7 +92,7 @@ impl Connection {
         let told = seat.told.borrow().clone();
         let from = if told.is_over { head } else { told.seq.min(head) };
         let mut teller = UpdateMapper::new(&seat.place().folder);
-        let waits = !sessions.governance().gate.inbox.waiting_in(key.as_str()).is_empty();
+        let waits = !sessions.governance().policy.gate.inbox.waiting_in(key.as_str()).is_empty();
         if !is_running && !waits {
             let anew = seat.follow_anew(from);
             anew.with(sessions.subscribe(&key, Some(from)).await?, teller);

@@ -18,11 +18,11 @@ use tribune_records::approval::record::{
 };
 use tribune_records::ledger_payloads::payload;
 use tribune_runtime::SessionState;
-use tribune_storage::clock::Clock;
-use tribune_storage::store::{ApprovalRow, LedgerWriter, Readers, StoreError};
+use tribune_storage::store::{ApprovalRow, StoreError};
 
 use super::error::ApprovalError;
 use super::pending::{Card, PendingApprovals};
+use crate::storage_handles::StorageHandles;
 
 /// Most pending approvals of all sessions together; more than a person can read.
 pub const MAX_PENDING: usize = 20_000;
@@ -45,9 +45,7 @@ pub const MAX_REASON_CHARS: usize = 500;
 pub struct Inbox(Arc<Shared>);
 
 struct Shared {
-    ledger: LedgerWriter,
-    readers: Readers,
-    clock: Arc<dyn Clock>,
+    storage: StorageHandles,
     state: Mutex<PendingApprovals>,
     /// Incremented with each change, to wake watchers.
     changes: watch::Sender<u64>,
@@ -63,12 +61,8 @@ impl std::fmt::Debug for Shared {
 
 impl Inbox {
     /// Restores the inbox from the ledger.
-    pub fn load(
-        ledger: LedgerWriter,
-        readers: Readers,
-        clock: Arc<dyn Clock>,
-        tasks: TaskTracker,
-    ) -> Result<Self, StoreError> {
+    pub fn load(storage: StorageHandles, tasks: TaskTracker) -> Result<Self, StoreError> {
+        let readers = &storage.readers;
         let mut state = PendingApprovals::default();
         for row in readers.now(|reader| reader.pending_approvals(MAX_PENDING))? {
             let ApprovalRow { requested, entry, votes, .. } = row;
@@ -87,14 +81,7 @@ impl Inbox {
                 state.grant(granted);
             }
         }
-        let shared = Shared {
-            ledger,
-            readers,
-            clock,
-            state: Mutex::new(state),
-            changes: watch::Sender::new(0),
-            tasks,
-        };
+        let shared = Shared { storage, state: Mutex::new(state), changes: watch::Sender::new(0), tasks };
         Ok(Self(Arc::new(shared)))
     }
 
@@ -155,7 +142,7 @@ impl Inbox {
     /// The first grant in force that covers a call. Calls `runs` only if a grant covers the arguments, because it reads the
     /// disk.
     pub(crate) fn grant_for(&self, call: &GrantQuery<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
-        let now = self.0.clock.now();
+        let now = self.0.storage.clock.now();
         let covers = |grant: &&Grant| grant.is_in_force(now) && grant.covers(call);
         let covering: Vec<(String, Files)> = self
             .state()
@@ -254,7 +241,7 @@ impl Inbox {
             drop(state);
             return Err(self.why_gone(id));
         };
-        if self.0.clock.now().to_string() >= card.requested.expires_at {
+        if self.0.storage.clock.now().to_string() >= card.requested.expires_at {
             return Err(ApprovalError::Over { id: id.to_owned(), state: ApprovalState::Expired });
         }
         who.may_decide(&card.requested)?;
@@ -269,7 +256,7 @@ impl Inbox {
     }
 
     fn why_gone(&self, id: &str) -> ApprovalError {
-        match self.0.readers.now(|reader| reader.approval(id)) {
+        match self.0.storage.readers.now(|reader| reader.approval(id)) {
             Ok(Some(row)) => ApprovalError::Over { id: id.to_owned(), state: row.state },
             Ok(None) => ApprovalError::Unknown(id.to_owned()),
             Err(error) => ApprovalError::Store(error),
@@ -290,7 +277,7 @@ impl Inbox {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
             words => words.clone(),
         };
-        let grant = Grant::from_request(requested, request, who, terms, self.0.clock.now())?;
+        let grant = Grant::from_request(requested, request, who, terms, self.0.storage.clock.now())?;
         let missing = requested.needs.saturating_sub(votes.len() as u32 + 1);
         let entity = approval_entity(&requested.id);
         if request.decision.allows() && missing > 0 {
@@ -368,7 +355,7 @@ impl Inbox {
 
     /// Expires the approvals that were not decided in time. Returns those that no turn waits for.
     pub(crate) async fn expire(&self) -> Vec<Requested> {
-        let now = self.0.clock.now().to_string();
+        let now = self.0.storage.clock.now().to_string();
         self.end_all(|card| now >= card.requested.expires_at, ApprovalDecision::Expired).await
     }
 
@@ -445,7 +432,7 @@ impl Inbox {
     }
 
     async fn append(&self, drafts: &[Draft]) -> Result<(), StoreError> {
-        self.0.ledger.append_all(drafts).await.map(drop)
+        self.0.storage.ledger.append_all(drafts).await.map(drop)
     }
 
     fn draft(&self, entity: &str, actor: &str, parents: Vec<Cid>, record: &ApprovalRecord) -> Draft {
@@ -453,7 +440,7 @@ impl Inbox {
             entity_id: entity.to_owned(),
             target: entity.to_owned(),
             quality: EntryQuality::Approval,
-            timestamp: self.0.clock.now(),
+            timestamp: self.0.storage.clock.now(),
             source: "inbox".to_owned(),
             actor: actor.to_owned(),
             parents,

@@ -45,10 +45,10 @@ use tribune_records::ledger_payloads::LabelRecord;
 use tribune_records::outcome::{Access, Resource};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Agents;
-use tribune_storage::clock::Clock;
-use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
+use tribune_storage::store::{SessionRow, StoreError};
 
 use crate::approval::Inbox;
+use crate::storage_handles::StorageHandles;
 use crate::turn::CallDependencies;
 
 /// How long a call waits for a person unless the law sets another time.
@@ -69,9 +69,7 @@ pub struct Gate {
     freeze: Freeze,
     pub stop_signal: StopSignal,
     uses: ExceptionQuota,
-    ledger: LedgerWriter,
-    readers: Readers,
-    clock: Clocked,
+    storage: StorageHandles,
     /// The roster, which holds the approval mode of each agent.
     agents: Option<Arc<Agents>>,
     /// Hash of the description and schema of each built-in tool, by name.
@@ -83,14 +81,6 @@ pub struct Gate {
 pub enum ApproverAvailability {
     Someone,
     Nobody,
-}
-
-struct Clocked(Arc<dyn Clock>);
-
-impl std::fmt::Debug for Clocked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
 }
 
 /// What the gate knows of a session.
@@ -186,9 +176,9 @@ impl Gate {
         law: Arc<Constitution>,
         inbox: Inbox,
         approvers: ApproverAvailability,
-        (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
+        storage: StorageHandles,
     ) -> Result<Self, StoreError> {
-        let freeze = Freeze::load(&readers)?;
+        let freeze = Freeze::load(&storage.readers)?;
         Ok(Self {
             law,
             inbox,
@@ -198,9 +188,7 @@ impl Gate {
             freeze,
             stop_signal: StopSignal::default(),
             uses: ExceptionQuota::default(),
-            ledger,
-            readers,
-            clock: Clocked(clock),
+            storage,
             agents: None,
             schema_pins: HashMap::new(),
         })
@@ -239,7 +227,8 @@ impl Gate {
     /// Decides a call, and counts the exception that the verdict relies on.
     pub(crate) fn judge(&self, request: AuthorizationRequest<'_>) -> Result<Authorization, StoreError> {
         let facts = self.facts(request);
-        let (facts, verdict) = self.uses.decide(&self.law, facts, &self.readers, self.clock.0.now())?;
+        let (facts, verdict) =
+            self.uses.decide(&self.law, facts, &self.storage.readers, self.storage.clock.now())?;
         Ok(Authorization { facts, verdict })
     }
 
@@ -375,7 +364,7 @@ impl Gate {
         let needs = if approvals.two_person.contains(tool) { 2 } else { 1 };
         let wait =
             approvals.expires_minutes.map_or(DEFAULT_EXPIRY, |minutes| Duration::from_secs(minutes * 60));
-        (roles, needs, self.clock.0.now().plus(wait).to_string())
+        (roles, needs, self.storage.clock.now().plus(wait).to_string())
     }
 
     /// The label changes after a call. `tool` is the tool that ran, if one ran.
@@ -386,7 +375,7 @@ impl Gate {
         touched: (&[Access], CallEnd),
     ) -> Result<LabelChange, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
-        let (ground, readers, redactor) = (&standing.ground(), &self.readers, &*self.redactor);
+        let (ground, readers, redactor) = (&standing.ground(), &self.storage.readers, &*self.redactor);
         label_store::moved(
             label_store::LabelStore { ground, readers, redactor },
             standing.labels,
@@ -420,7 +409,7 @@ impl Gate {
 
     /// The labels stored under this name, or [`Labels::UNKNOWN`] if there are none.
     pub(crate) fn stored_labels(&self, resource: &str) -> Result<Labels, StoreError> {
-        let stored = self.readers.now(|reader| reader.labels(resource))?;
+        let stored = self.storage.readers.now(|reader| reader.labels(resource))?;
         Ok(stored.unwrap_or(Labels::UNKNOWN))
     }
 
@@ -446,16 +435,16 @@ impl Gate {
 
     /// The current time in the format of the ledger.
     pub(crate) fn now(&self) -> String {
-        self.clock.0.now().to_string()
+        self.storage.clock.now().to_string()
     }
 
     /// Denies every new call and turn. Running turns are ended by their sessions.
     pub async fn freeze(&self, who: &Approver) -> Result<(), StoreError> {
-        self.freeze.freeze(&self.ledger, &*self.clock.0, &who.id).await
+        self.freeze.freeze(&self.storage.ledger, &*self.storage.clock, &who.id).await
     }
 
     pub async fn unfreeze(&self, who: &Approver) -> Result<(), StoreError> {
-        self.freeze.resume(&self.ledger, &*self.clock.0, &who.id).await
+        self.freeze.resume(&self.storage.ledger, &*self.storage.clock, &who.id).await
     }
 
     /// Whether an approved request is still for the same action: compares the digests.

@@ -45,8 +45,8 @@ impl CheckBilling {
     pub fn open(home: &Home, config: &Config) -> Result<(Self, Store), StoreError> {
         let store = Store::open(home, &SystemClock)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let parts = (store.writer()?, store.readers()?, Arc::clone(&clock));
-        let budgets = Arc::new(Budgets::new(config.spend.clone(), parts));
+        let (ledger, readers) = (store.writer()?, store.readers()?);
+        let budgets = Arc::new(Budgets::new(config.spend.clone(), ledger, readers, Arc::clone(&clock)));
         let requests = RequestLog::new(home.root().join("logs"), &config.log);
         Ok((Self::new(budgets, requests, clock), store))
     }

@@ -77,10 +77,7 @@ impl fmt::Debug for Budgets {
 }
 
 impl Budgets {
-    pub fn new(
-        config: SpendConfig,
-        (ledger, readers, clock): (LedgerWriter, Readers, Arc<dyn Clock>),
-    ) -> Self {
+    pub fn new(config: SpendConfig, ledger: LedgerWriter, readers: Readers, clock: Arc<dyn Clock>) -> Self {
         Self { config, ledger, readers, clock, accounts: Mutex::default(), asking: Mutex::default() }
     }
 
@@ -126,7 +123,7 @@ impl Budgets {
             }
             let accounts = limits.into_iter().map(|(account, _)| account).collect();
             return Ok(Reserve::Granted(Reservation {
-                purse: Arc::clone(self),
+                budgets: Arc::clone(self),
                 payer: payer.clone(),
                 model: model.clone(),
                 day: self.today(),

@@ -25,7 +25,7 @@ pub enum Told {
 
 /// The budget reserved for one request.
 pub struct Reservation {
-    pub(super) purse: Arc<Budgets>,
+    pub(super) budgets: Arc<Budgets>,
     pub(super) payer: Payer,
     pub(super) model: ModelRef,
     /// The day that it is charged to, even if it ends later.
@@ -74,8 +74,8 @@ impl Reservation {
 
     /// Records the reservation. Nothing may be sent before this returns.
     pub async fn put_on_record(&mut self) -> Result<(), StoreError> {
-        let draft = self.purse.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
-        self.stage = Stage::OnRecord(Begun::Durable(self.purse.ledger.append_early(&draft).await?));
+        let draft = self.budgets.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
+        self.stage = Stage::OnRecord(Begun::Durable(self.budgets.ledger.append_early(&draft).await?));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Reservation {
     pub async fn settle(mut self, reported: Told) {
         self.place().await;
         let (usage, estimated) = self.usage(reported);
-        let price = self.purse.config.prices.get(&self.model);
+        let price = self.budgets.config.prices.get(&self.model);
         let cost = price.map(|price| price.of(&usage));
         let tokens = usage.prompt().saturating_add(usage.output);
         let spent = Spent { usage, cost, estimated, ..self.in_full() };
@@ -103,22 +103,22 @@ impl Reservation {
     /// Resolves the position of the reservation's entry before anything is counted. A request cancelled here is billed in full.
     async fn place(&mut self) {
         if let Stage::OnRecord(Begun::Durable(receipt)) = &mut self.stage
-            && let Ok(placed) = self.purse.ledger.append_with_position(receipt).await
+            && let Ok(placed) = self.budgets.ledger.append_with_position(receipt).await
         {
             self.stage = Stage::OnRecord(Begun::Placed(placed.cid));
         }
     }
 
     async fn write(&self, record: SpendRecord, begun: Option<Cid>) {
-        let draft = self.purse.draft(&self.payer, record, begun);
-        if let Err(error) = self.purse.ledger.append(&draft).await {
+        let draft = self.budgets.draft(&self.payer, record, begun);
+        if let Err(error) = self.budgets.ledger.append(&draft).await {
             tracing::error!(%error, "the cost of a request could not be recorded");
         }
     }
 
     /// The record of the most that the request can cost.
     fn in_full(&self) -> Spent {
-        let has_price = self.purse.config.prices.contains_key(&self.model);
+        let has_price = self.budgets.config.prices.contains_key(&self.model);
         Spent {
             agent: self.payer.agent.clone(),
             session: self.payer.session.clone(),
@@ -144,7 +144,7 @@ impl Reservation {
 
     /// Replaces the reservation by this amount. Returns the reservation's entry, if it was recorded.
     fn count(&mut self, spent: Amount) -> Option<Cid> {
-        let mut accounts = self.purse.accounts();
+        let mut accounts = self.budgets.accounts();
         for account in &self.accounts {
             if let Some(balance) = accounts.get_mut(account) {
                 balance.reserved = balance.reserved.saturating_sub(self.amount);
@@ -155,7 +155,7 @@ impl Reservation {
         match std::mem::replace(&mut self.stage, Stage::Settled) {
             Stage::OnRecord(Begun::Placed(begun)) => Some(begun),
             Stage::OnRecord(Begun::Durable(mut receipt)) => {
-                self.purse.ledger.append_with_position_blocking(&mut receipt).ok().map(|placed| placed.cid)
+                self.budgets.ledger.append_with_position_blocking(&mut receipt).ok().map(|placed| placed.cid)
             }
             Stage::Planned | Stage::Settled => None,
         }
@@ -173,8 +173,8 @@ impl Drop for Reservation {
             Stage::OnRecord(_) => {
                 let spent = SpendRecord::Spent(self.in_full());
                 let begun = self.count(self.amount);
-                let draft = self.purse.draft(&self.payer, spent, begun);
-                if let Err(error) = self.purse.ledger.submit(&draft) {
+                let draft = self.budgets.draft(&self.payer, spent, begun);
+                if let Err(error) = self.budgets.ledger.submit(&draft) {
                     // The next start finds the unfinished reservation and bills it.
                     tracing::warn!(%error, "the cost of a request will be recorded at the next start");
                 }

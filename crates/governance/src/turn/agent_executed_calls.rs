@@ -52,7 +52,7 @@ impl TurnRecorder {
         let touched = tokio::task::spawn_blocking(move || governance.tools.predict_access(&ground, &call))
             .await
             .map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))?;
-        let gate = &self.governance.gate;
+        let gate = &self.governance.policy.gate;
         let ended = (touched.as_slice(), CallEnd::Badly);
         let moved = gate.moved(&self.journal.standing, Some(tool.as_str()), ended)?;
         self.journal.standing.labels = moved.session;
@@ -140,26 +140,26 @@ impl Calls {
             return Ok(None);
         }
         let session = recorder.handle.key.to_string();
-        let parked = recorder.governance.readers.read(move |reader| reader.parked_of_agent(&session));
+        let parked = recorder.governance.storage.readers.read(move |reader| reader.parked_of_agent(&session));
         let parked = parked.await?;
         let is_same = |row: &ApprovalRow| {
             let is_open = self.is_open(&row.requested.call_id, &row.requested.call);
             !is_open
                 && row.requested.tool == recorded.call.name
-                && recorder.governance.gate.still_fits(&row.requested, action)
+                && recorder.governance.policy.gate.still_fits(&row.requested, action)
         };
         let Some(row) = parked.into_iter().find(is_same) else { return Ok(None) };
         let requested = row.requested;
         if row.state == ApprovalState::Pending {
             // The call is asked for again below, with the turn that waits for the decision.
-            recorder.governance.gate.inbox.withdraw(std::slice::from_ref(&requested.id)).await;
+            recorder.governance.policy.gate.inbox.withdraw(std::slice::from_ref(&requested.id)).await;
         }
         if let Ok(call) = requested.call.parse::<Cid>() {
             recorder.record_abandoned((&requested.call_id, &requested.tool), call, Begun::No)?;
         }
         let by = row.decided_by.unwrap_or_default();
         // A decision is valid as long as its request would have been.
-        let is_late = recorder.governance.gate.now() >= requested.expires_at;
+        let is_late = recorder.governance.policy.gate.now() >= requested.expires_at;
         Ok(match row.state {
             ApprovalState::Allowed if is_late => None,
             ApprovalState::Allowed => Some((requested.id, ApprovalDecision::Allowed { by, text: None })),

@@ -33,17 +33,6 @@ const EXPIRY_TICK: Duration = Duration::from_secs(1);
 const RESULT_WAIT: Duration = Duration::from_secs(2);
 
 impl Governance {
-    /// Whether turns are ended because the daemon stops or everything is stopped.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.shutdown.is_cancelled() || self.gate.is_frozen()
-    }
-
-    /// Starts the shutdown: from now on turns end because the daemon stops.
-    pub fn begin_shutdown(&self) {
-        self.shutdown.cancel();
-        self.background.close();
-    }
-
     /// Decides about an approval.
     pub async fn decide(
         self: &Arc<Self>,
@@ -52,14 +41,14 @@ impl Governance {
         text: Option<String>,
         who: Approver,
     ) -> Result<DecisionOutcome, ApprovalError> {
-        if self.gate.is_frozen() && request.decision.allows() {
+        if self.policy.gate.is_frozen() && request.decision.allows() {
             return Err(ApprovalError::Frozen);
         }
         let name = id.to_owned();
-        let row = self.readers.read(move |reader| reader.approval(&name)).await?;
+        let row = self.storage.readers.read(move |reader| reader.approval(&name)).await?;
         let Some(row) = row else { return Err(ApprovalError::Unknown(id.to_owned())) };
         if row.state == ApprovalState::Pending {
-            self.gate.inbox.arrival(id).await;
+            self.policy.gate.inbox.arrival(id).await;
         }
         let action = self.action_of(&row.requested).await?;
         let request = match text {
@@ -75,13 +64,13 @@ impl Governance {
         };
         let (input, files) = action.map(|action| (action.input, action.files)).unzip();
         let terms = GrantTerms {
-            schema: self.gate.schema_pin(&row.requested.tool),
+            schema: self.policy.gate.schema_pin(&row.requested.tool),
             input,
             files: files.unwrap_or_default(),
-            output: Labels::for_output(self.gate.law.manifest(&row.requested.tool), None),
+            output: Labels::for_output(self.policy.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
-        let outcome = self.gate.inbox.decide(id, request, who, terms).await?;
+        let outcome = self.policy.gate.inbox.decide(id, request, who, terms).await?;
         if outcome.is_orphan && outcome.missing == 0 && outcome.requested.runner == CallRunner::Host {
             // Waits a little, so that the response can include the result if it is known soon.
             let finishing = self.finish(outcome.requested.id.clone());
@@ -122,13 +111,13 @@ impl Governance {
             );
         };
         let name = requested.session.clone();
-        let session = self.readers.read(move |reader| reader.session(&name)).await?;
+        let session = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(session) = session else { return no("the session has been forgotten: deny the call") };
         if let Some(standing) = PolicyContext::of(&session) {
             let call = ToolCall { id: requested.call_id.clone(), name: requested.tool.clone(), input };
             self.would_run(&standing, &call, &requested.id).await?;
         }
-        let kept = self.vault.keep(&session.id, text.as_bytes()).await?;
+        let kept = self.storage.vault.keep(&session.id, text.as_bytes()).await?;
         match kept {
             Some(commitment) => Ok(DecisionRequest { text: Some((text, commitment)), ..request }),
             None => no("the session has been forgotten: deny the call"),
@@ -143,8 +132,8 @@ impl Governance {
         call: &ToolCall,
         approval: &str,
     ) -> Result<(), ApprovalError> {
-        let vetoes = self.gate.hooks.objections(&HookSubject::of(standing), call).await;
-        let verdict = self.gate.preview(AuthorizationRequest {
+        let vetoes = self.policy.gate.hooks.objections(&HookSubject::of(standing), call).await;
+        let verdict = self.policy.gate.preview(AuthorizationRequest {
             standing,
             tool: &call.name,
             stage: DecisionStage::Dispatch,
@@ -190,14 +179,14 @@ impl Governance {
                 let id = match sessions.get(&session) {
                     Some(known) => known.clone(),
                     None => {
-                        let found = governance.readers.now(|reader| reader.session(&session))?;
+                        let found = governance.storage.readers.now(|reader| reader.session(&session))?;
                         let is_key = session.parse::<SessionKey>().is_ok();
                         let id = found.filter(|_| is_key).map(|found| found.id);
                         sessions.entry(session).or_insert(id).clone()
                     }
                 };
                 let Some(id) = id else { return Ok(None) };
-                let content = governance.vault.content(&id, &action.to_string())?;
+                let content = governance.storage.vault.content(&id, &action.to_string())?;
                 Ok(content.and_then(|json| serde_json::from_slice(&json).ok()))
             };
             requested.into_iter().map(&mut action).collect()
@@ -213,9 +202,9 @@ impl Governance {
         let Some((_, text)) = self.other_words(requested).await? else { return Ok(None) };
         let (governance, name) = (Arc::clone(self), requested.session.clone());
         let read = tokio::task::spawn_blocking(move || {
-            let session = governance.readers.now(|reader| reader.session(&name))?;
+            let session = governance.storage.readers.now(|reader| reader.session(&name))?;
             let Some(session) = session else { return Ok(None) };
-            let content = governance.vault.content(&session.id, &text.to_string())?;
+            let content = governance.storage.vault.content(&session.id, &text.to_string())?;
             Ok(content.and_then(|content| String::from_utf8(content).ok()))
         });
         read.await.map_err(|_| StoreError::Closed)?
@@ -227,7 +216,7 @@ impl Governance {
         requested: &Requested,
     ) -> Result<Option<(String, Commitment)>, StoreError> {
         let entity = approval_entity(&requested.id);
-        let decided = self.readers.read(move |reader| reader.head(&entity)).await?;
+        let decided = self.storage.readers.read(move |reader| reader.head(&entity)).await?;
         let decided = decided.and_then(|stored| serde_json::from_str(&stored.entry.payload).ok());
         match decided {
             Some(ApprovalRecord::Decided(Decided { by, text: Some(text), .. })) => Ok(Some((by, text))),
@@ -243,7 +232,7 @@ impl Governance {
                 _ = tick.tick() => {}
                 () = stopping.cancelled() => return,
             }
-            for requested in self.gate.inbox.expire().await {
+            for requested in self.policy.gate.inbox.expire().await {
                 self.finish(requested.id);
             }
         }

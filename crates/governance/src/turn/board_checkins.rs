@@ -19,7 +19,7 @@ pub(super) fn is_on_board(agent: &AgentId) -> bool {
 
 /// When the check-in of each agent was last mentioned.
 #[derive(Debug, Default)]
-pub struct CheckIns(Mutex<HashMap<AgentId, Timestamp>>);
+pub(super) struct CheckIns(Mutex<HashMap<AgentId, Timestamp>>);
 
 impl CheckIns {
     /// Whether the check-in should be mentioned now. If so, it is counted as mentioned.

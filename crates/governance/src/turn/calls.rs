@@ -120,7 +120,7 @@ impl Calls {
             answer.refuse(ToolOutcome::error(refused));
             return recorder.write().await.map(|written| Handled::events(written.events));
         }
-        if !recorder.governance.gate.hooks.has(HookPoint::BeforeToolCall) {
+        if !recorder.governance.policy.gate.hooks.has(HookPoint::BeforeToolCall) {
             let hooked = (None, Vec::new());
             return self.admit(recorder, ToolRequest { call, answer }, hooked, turn, owner_words).await;
         }
@@ -129,9 +129,9 @@ impl Calls {
         self.underway.push(Box::pin(async move {
             let asked = call.input.clone();
             let (call, vetoes) = match answer {
-                Responder::Outcome(_) => governance.gate.hooks.before_tool_call(&who, call).await,
+                Responder::Outcome(_) => governance.policy.gate.hooks.before_tool_call(&who, call).await,
                 Responder::Permission { .. } => {
-                    let vetoes = governance.gate.hooks.objections(&who, &call).await;
+                    let vetoes = governance.policy.gate.hooks.objections(&who, &call).await;
                     (call, vetoes)
                 }
             };
@@ -187,7 +187,7 @@ impl Calls {
                         .resume_answered(recorder, (recorded, answer), (&requested, &ruling), owner_words)
                         .await;
                 }
-                if !recorder.governance.gate.inbox.has_room(recorder.handle.key.as_str()) {
+                if !recorder.governance.policy.gate.inbox.has_room(recorder.handle.key.as_str()) {
                     let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
                     let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
@@ -252,7 +252,7 @@ impl Calls {
             return Ok(Handled { stop, ..handled });
         }
         let now = action_now(recorder, &recorded.call).await?;
-        let still_fits = recorder.governance.gate.still_fits(&requested, &now);
+        let still_fits = recorder.governance.policy.gate.still_fits(&requested, &now);
         // From here on the call has the text that was allowed.
         let recorded = match ruling {
             ApprovalDecision::Allowed { by, text: Some(text) } => recorder.reworded(recorded, by, &text)?,
@@ -377,7 +377,7 @@ impl Calls {
         self.untrack(&parked.recorded.call.id);
         let written = recorder.write().await?;
         self.open(&parked.recorded, Some(parked.requested.id.clone()));
-        let ruling = recorder.governance.gate.inbox.ask(parked.requested.clone(), request);
+        let ruling = recorder.governance.policy.gate.inbox.ask(parked.requested.clone(), request);
         self.underway.push(Box::pin(async move {
             let ruling = ruling.await.unwrap_or(ApprovalDecision::Withdrawn);
             Progress::Ruled(Box::new(parked), ruling)
@@ -397,7 +397,7 @@ impl Calls {
         self.last_result = Some(result);
         // Other agents read this, so a tool name that the caller invented is left out.
         let tool = &recorded.call.name;
-        let known = recorder.governance.gate.law.tools().contains(tool);
+        let known = recorder.governance.policy.gate.law.tools().contains(tool);
         if outcome.is_error {
             self.denied.push(if known { tool.clone() } else { "an unknown tool".to_owned() });
         }
@@ -422,12 +422,12 @@ impl Calls {
         self.underway.clear();
         self.given.clear();
         let mut track = std::mem::take(&mut self.track);
-        if recorder.governance.is_leaving() {
+        if recorder.governance.is_stopping() {
             track.retain(|open| open.approval.is_none());
         }
         let waiting: Vec<String> = track.iter().filter_map(|open| open.approval.clone()).collect();
         if !waiting.is_empty() {
-            recorder.governance.gate.inbox.withdraw(&waiting).await;
+            recorder.governance.policy.gate.inbox.withdraw(&waiting).await;
         }
         for Open { call_id, tool, entry, approval } in track {
             let begun = if approval.is_none() { Begun::Yes } else { Begun::No };
@@ -446,7 +446,7 @@ impl Calls {
             return Err("a call's id has 1 to 128 letters, digits, `_`, `-` and `.`".to_owned());
         }
         if call.name == SPEND
-            && !recorder.governance.budgets.is_asking(recorder.handle.key.as_str(), &call.id)
+            && !recorder.governance.model_requests.budgets.is_asking(recorder.handle.key.as_str(), &call.id)
         {
             return Err(format!("there is no tool `{SPEND}`"));
         }
@@ -502,7 +502,7 @@ pub(super) async fn action_now(recorder: &TurnRecorder, call: &ToolCall) -> Resu
         (Arc::clone(&recorder.governance), recorder.journal.standing.clone(), call.clone());
     let read_action = move || {
         let dependencies = governance.tools.dependencies(&standing.ground, &call);
-        governance.gate.action(dependencies, &standing, &call)
+        governance.policy.gate.action(dependencies, &standing, &call)
     };
     tokio::task::spawn_blocking(read_action)
         .await

@@ -33,7 +33,7 @@ impl Governance {
     /// Ends everything that an earlier daemon left unfinished.
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
-        let work = self.readers.read(|reader| reader.open_work()).await?;
+        let work = self.storage.readers.read(|reader| reader.open_work()).await?;
         let (spending, work): (Vec<OpenWork>, Vec<OpenWork>) =
             work.into_iter().partition(|work| work.kind == "spend");
         let (forwarded, work): (Vec<OpenWork>, Vec<OpenWork>) =
@@ -43,7 +43,7 @@ impl Governance {
         for request in spending {
             let Ok(begun) = request.cid.parse() else { continue };
             if let Some(reserved) = self.record_of(begun).await? {
-                self.budgets.bill_unfinished(begun, reserved).await?;
+                self.model_requests.budgets.bill_unfinished(begun, reserved).await?;
             }
         }
         for one_session in work.chunk_by(|a, b| a.session_key == b.session_key) {
@@ -68,7 +68,7 @@ impl Governance {
             entity_id: request.session_key.clone(),
             target: request.session_key.clone(),
             quality: EntryQuality::Delivery,
-            timestamp: self.clock.now(),
+            timestamp: self.storage.clock.now(),
             source: "proxy".to_owned(),
             actor: "recovery".to_owned(),
             parents: vec![asked],
@@ -77,7 +77,7 @@ impl Governance {
             attested_by: None,
             envelope: None,
         };
-        self.ledger.append(&draft).await.map(drop)
+        self.storage.ledger.append(&draft).await.map(drop)
     }
 
     /// Ends a connection out of a sandbox. How much was transferred is unknown.
@@ -88,14 +88,14 @@ impl Governance {
         let (outcome, code) = (EgressOutcome::Interrupted, None);
         let record = EgressRecord::Ended { outcome, code, sent: 0, received: 0 };
         let line = (EntryQuality::Delivery, vec![verdict]);
-        let draft = self.out_of_turn.draft_beside(SideLog::Egress, &key, line, &record);
-        self.ledger.append(&draft).await.map(drop)
+        let draft = self.policy.out_of_turn.draft_beside(SideLog::Egress, &key, line, &record);
+        self.storage.ledger.append(&draft).await.map(drop)
     }
 
     async fn recover_session(&self, work: &[OpenWork], recovered: &mut Recovered) -> Result<(), StoreError> {
         let Some(first) = work.first() else { return Ok(()) };
         let name = first.session_key.clone();
-        let row = self.readers.read(move |reader| reader.session(&name)).await?;
+        let row = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let (Some(row), Ok(key)) = (row, first.session_key.parse::<SessionKey>()) else { return Ok(()) };
         let handle = Handle { key: key.into(), session_id: row.id.as_str().into() };
         let journal = self.journal(&handle).await?;
@@ -118,7 +118,7 @@ impl Governance {
                             is_error: true,
                             output_hash: None,
                             labels: standing.labels,
-                            wrote: self.gate.left_behind(&standing, &unfinished.name)?,
+                            wrote: self.policy.gate.left_behind(&standing, &unfinished.name)?,
                             sandbox: None,
                         };
                         let mut journal = journal.lock().await;
@@ -154,7 +154,7 @@ impl Governance {
         &self,
         cid: Cid,
     ) -> Result<Option<T>, StoreError> {
-        let stored = self.readers.read(move |reader| match reader.find(&cid)? {
+        let stored = self.storage.readers.read(move |reader| match reader.find(&cid)? {
             Some(index) => reader.entry(index),
             None => Ok(None),
         });
@@ -177,7 +177,7 @@ async fn interrupt_turn(
     let record = Turn {
         phase: TurnPhase::Interrupted,
         timestamp: journal.now().to_string(),
-        constitution_hash: governance.gate.law.hash().to_string(),
+        constitution_hash: governance.policy.gate.law.hash().to_string(),
         labels: journal.standing.labels,
         ..started
     };
@@ -201,7 +201,8 @@ async fn interrupt_turn(
 
 /// The input of a turn; empty if its content was deleted.
 fn input_of(governance: &Governance, journal: &SessionWriter, started: &Turn) -> Result<String, StoreError> {
-    let stored = governance.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
+    let stored =
+        governance.storage.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
     let content = stored.and_then(|stored| serde_json::from_slice::<Vec<ContentBlock>>(&stored).ok());
     Ok(text_of(&content.unwrap_or_default()))
 }
@@ -213,8 +214,11 @@ fn output_of(governance: &Governance, journal: &SessionWriter, turn: &str) -> Re
     let mut after = journal.next_event().saturating_sub(EVENTS_KEPT);
     let (mut output, mut is_own) = (String::new(), false);
     loop {
-        let range =
-            governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(READ_AT_ONCE))?;
+        let range = governance.storage.vault.events(
+            &journal.handle.session_id,
+            after,
+            ReadLimit::events(READ_AT_ONCE),
+        )?;
         let Some(last) = range.events.last() else { return Ok(output) };
         after = last.seq;
         for event in &range.events {
@@ -231,8 +235,11 @@ fn output_of(governance: &Governance, journal: &SessionWriter, turn: &str) -> Re
 fn stream_mentions(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<bool, StoreError> {
     const LOOK_BACK: u64 = 1_000;
     let after = journal.next_event().saturating_sub(LOOK_BACK);
-    let range =
-        governance.vault.events(&journal.handle.session_id, after, ReadLimit::events(LOOK_BACK as usize))?;
+    let range = governance.storage.vault.events(
+        &journal.handle.session_id,
+        after,
+        ReadLimit::events(LOOK_BACK as usize),
+    )?;
     let last_end = range.events.iter().rposition(StoredEvent::is_done);
     let open = &range.events[last_end.map_or(0, |at| at + 1)..];
     // A turn with more events than were read started further back.
@@ -256,7 +263,7 @@ pub(super) async fn complete_stream(
         return Ok(());
     }
     let session = row.clone();
-    let turns = governance.readers.read(move |reader| reader.turns(&session, 1)).await?;
+    let turns = governance.storage.readers.read(move |reader| reader.turns(&session, 1)).await?;
     let Some(turn) = turns.first() else { return Ok(()) };
     let stop_reason =
         turn.stop_reason.as_deref().and_then(StopReason::parse).unwrap_or(StopReason::Interrupted);

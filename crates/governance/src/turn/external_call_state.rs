@@ -23,7 +23,7 @@ const OWNER_TEXTS: usize = 8;
 
 /// The calls of one session that an external harness executes.
 #[derive(Debug)]
-pub struct Elsewhere {
+pub(super) struct Elsewhere {
     calls: HashMap<String, Known>,
     /// Their ids, oldest first.
     order: VecDeque<String>,

@@ -44,7 +44,7 @@ pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a pers
 const TURN_WAIT: Duration = Duration::from_secs(1);
 
 /// The external calls of each session.
-pub(crate) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
+pub(super) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
 
 /// A message that the harness received.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Governance {
         // The state of the session is loaded from the ledger before anything is added to it.
         self.known(&recorder, "").await?;
         let who = HookSubject::of(&recorder.journal.standing);
-        let trust = self.gate.hooks.message_received(&who, &message.text, message.trust).await;
+        let trust = self.policy.gate.hooks.message_received(&who, &message.text, message.trust).await;
         let message = Heard { trust, ..message };
         let labels = Labels::new(trust, false);
         let content_hash = recorder.content(&[ContentBlock::text(&message.text)])?;
@@ -110,7 +110,7 @@ impl Governance {
     ) -> Result<ExternalCallState, RuntimeError> {
         check(&call)?;
         let deadline = Instant::now() + wait;
-        let mut changes = self.gate.inbox.watch();
+        let mut changes = self.policy.gate.inbox.watch();
         let mut standpoint = self.ask_or_state_of(key, &call).await?;
         while standpoint.verdict == ExternalDecision::Waits && Instant::now() < deadline {
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
@@ -118,7 +118,7 @@ impl Governance {
                 break;
             }
             // Most changes concern other calls.
-            if standpoint.approval.as_deref().is_some_and(|id| self.gate.inbox.is_undecided(id)) {
+            if standpoint.approval.as_deref().is_some_and(|id| self.policy.gate.inbox.is_undecided(id)) {
                 continue;
             }
             standpoint = self.ask_or_state_of(key, &call).await?;
@@ -146,14 +146,18 @@ impl Governance {
         let key = (*recorder.handle.key).clone();
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
-        let vetoes = self.gate.hooks.objections(&HookSubject::of(&recorder.journal.standing), &call).await;
+        let vetoes =
+            self.policy.gate.hooks.objections(&HookSubject::of(&recorder.journal.standing), &call).await;
         let recorded = recorder.record_external_call(call, Vec::new(), (CallRunner::Caller, None))?;
         let standing = self.with_unreported(&recorder, None).await?;
         let stage = (DecisionStage::Call, None);
         // The caller executes the call, so the allow token is dropped here.
         let (_, verdict, placed) = recorder.authorize(&recorded, &standing, stage, &owner_words, vetoes)?;
-        let judged =
-            Judgement::new(placed.cid, verdict.clone(), (self.gate.law.hash().to_string(), standing.labels));
+        let judged = Judgement::new(
+            placed.cid,
+            verdict.clone(),
+            (self.policy.gate.law.hash().to_string(), standing.labels),
+        );
         let judged = Arc::new(judged);
         let mut waits = None;
         let mut is_over = false;
@@ -164,8 +168,8 @@ impl Governance {
                 recorder.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
-            Decision::Ask if self.gate.inbox.has_room(key.as_str()) => {
-                let action = self.gate.action_elsewhere(&standing, &recorded.call);
+            Decision::Ask if self.policy.gate.inbox.has_room(key.as_str()) => {
+                let action = self.policy.gate.action_elsewhere(&standing, &recorded.call);
                 let asked = (verdict, placed.cid);
                 waits = Some(recorder.request(&recorded, asked, &action, (0, None))?);
             }
@@ -181,7 +185,7 @@ impl Governance {
             standpoint.verdict = ExternalDecision::Waits;
             standpoint.approval = Some(requested.id.clone());
             // No task of this daemon waits; the caller asks again.
-            drop(self.gate.inbox.ask(requested, entry));
+            drop(self.policy.gate.inbox.ask(requested, entry));
         }
         recorder.show(&written);
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);
@@ -205,7 +209,7 @@ impl Governance {
                 standing.labels = standing.labels.meet(self.brings(tool));
             }
             // A pending request is not allowed yet. The ledger has the state of the others.
-            let undecided = |call: &&Known| self.gate.inbox.is_undecided(&approval_id(&call.entry, 0));
+            let undecided = |call: &&Known| self.policy.gate.inbox.is_undecided(&approval_id(&call.entry, 0));
             let asked = known.asked_untold(but).filter(|call| !undecided(call));
             asked.map(|call| (call.entry.to_string(), call.tool.clone())).collect::<Vec<_>>()
         });
@@ -219,7 +223,7 @@ impl Governance {
             }
             Ok(allowed)
         };
-        for tool in self.readers.read(allowed).await? {
+        for tool in self.storage.readers.read(allowed).await? {
             standing.labels = standing.labels.meet(self.brings(&tool));
         }
         Ok(standing)
@@ -227,12 +231,12 @@ impl Governance {
 
     /// The labels that a call of a tool brings into its session.
     pub(super) fn brings(&self, tool: &str) -> Labels {
-        Labels::for_output(self.gate.law.manifest(tool), None)
+        Labels::for_output(self.policy.gate.law.manifest(tool), None)
     }
 
     /// Accesses the state of a session, if it is loaded.
     fn of_session<T>(&self, key: &SessionKey, access: impl FnOnce(&mut Elsewhere) -> T) -> Option<T> {
-        let mut calls = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.live.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.get_mut(key).map(access)
     }
 
@@ -243,14 +247,15 @@ impl Governance {
         known: &Known,
         call: &ToolCall,
     ) -> Result<ExternalCallState, RuntimeError> {
-        let content = self.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
+        let content =
+            self.storage.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
         if known.tool != call.name || content.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
             let what = "this toolCallId was used for another call: give each call its own id";
             return Err(RuntimeError::new(ErrorKind::Conflict, what));
         }
         let call_id = &call.id;
         let call = known.entry.to_string();
-        let approval = self.readers.read(move |reader| reader.approval_of_call(&call)).await?;
+        let approval = self.storage.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         let mut standpoint = known.verdict.standpoint();
         if let Some(row) = approval {
             standpoint.verdict = match row.state {
@@ -277,9 +282,9 @@ impl Governance {
         if known.is_over {
             return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
-        let refused = if self.gate.is_frozen() {
+        let refused = if self.policy.gate.is_frozen() {
             Some("everything is stopped")
-        } else if known.verdict.constitution != self.gate.law.hash().to_string() {
+        } else if known.verdict.constitution != self.policy.gate.law.hash().to_string() {
             Some(OTHER_LAW)
         } else if self.labels_lowered(recorder, call_id, known.verdict.labels).await? {
             Some(STALE)
@@ -324,14 +329,15 @@ impl Governance {
             return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
         let call = known.entry.to_string();
-        let approval = self.readers.read(move |reader| reader.approval_of_call(&call)).await?;
+        let approval = self.storage.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         if approval.is_some_and(|row| row.state != ApprovalState::Allowed) {
             return Err(RuntimeError::new(
                 ErrorKind::Conflict,
                 "this call is not allowed: it must not be made",
             ));
         }
-        let content = self.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
+        let content =
+            self.storage.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
         let input = content.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
         let (entry, input_hash, runner) = (known.entry, known.input_hash, CallRunner::Caller);
@@ -355,7 +361,7 @@ impl Governance {
             }
         }
         let name = key.to_string();
-        let row = self.readers.read(move |reader| reader.session(&name)).await?;
+        let row = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row else {
             return Err(RuntimeError::new(ErrorKind::NotFound, format!("there is no session `{key}`")));
         };
@@ -370,13 +376,14 @@ impl Governance {
         if let Some(known) = self.of_session(&key, |known| known.call(call_id).cloned()) {
             return Ok(known);
         }
-        let (name, law) = (key.to_string(), Arc::clone(&self.gate.law));
+        let (name, law) = (key.to_string(), Arc::clone(&self.policy.gate.law));
         let brings = move |tool: &str| Labels::for_output(law.manifest(tool), None);
         let loaded = self
+            .storage
             .readers
             .read(move |reader| Elsewhere::load(reader, reader.session(&name)?.as_ref(), &brings))
             .await?;
-        let mut calls = self.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.live.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(calls.entry(key).or_insert(loaded).call(call_id).cloned())
     }
 }

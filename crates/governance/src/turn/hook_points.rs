@@ -19,9 +19,9 @@ impl Governance {
         (text, trust): (&str, Trust),
         cancel: &CancellationToken,
     ) -> Result<Trust, RuntimeError> {
-        let hooks = &self.gate.hooks;
+        let hooks = &self.policy.gate.hooks;
         let who = HookSubject::of(standing);
-        let law = self.gate.law.hash().to_string();
+        let law = self.policy.gate.law.hash().to_string();
         let asking = async {
             if let Some(veto) = hooks.before_agent_start(&who, standing.mandate(), &law).await {
                 let what = format!("the hook `{}` refuses the turn: {}", veto.by, veto.reason);
@@ -41,7 +41,7 @@ impl Governance {
 
     /// Notifies the hooks of the result of a call.
     pub(super) fn tell_done(&self, standing: &PolicyContext, recorded: &Recorded, outcome: &ToolOutcome) {
-        if !self.gate.hooks.has(HookPoint::AfterToolCall) {
+        if !self.policy.gate.hooks.has(HookPoint::AfterToolCall) {
             return;
         }
         let event = HookEvent::AfterToolCall {
@@ -51,14 +51,14 @@ impl Governance {
             result: &outcome.content,
             is_error: outcome.is_error,
         };
-        self.gate.hooks.tell(HookPoint::AfterToolCall, &event);
+        self.policy.gate.hooks.tell(HookPoint::AfterToolCall, &event);
     }
 }
 
 impl TurnRecorder {
     /// Notifies the hooks that a result is recorded.
     pub(super) fn tell_persisted(&self, recorded: &Recorded, outcome: &ToolOutcome, entry: Cid) {
-        let hooks = &self.governance.gate.hooks;
+        let hooks = &self.governance.policy.gate.hooks;
         if !hooks.has(HookPoint::ToolResultPersist) {
             return;
         }

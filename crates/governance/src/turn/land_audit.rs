@@ -34,7 +34,7 @@ impl OutOfTurn {
         record: &WorkspaceRecord,
     ) -> Result<(), StoreError> {
         let line = (EntryQuality::Delivery, verdict.into_iter().collect());
-        self.ledger.append(&self.draft_beside(SideLog::Workspace, key, line, record)).await.map(drop)
+        self.storage.ledger.append(&self.draft_beside(SideLog::Workspace, key, line, record)).await.map(drop)
     }
 
     /// Stores content of a session encrypted in the vault. None if the session was forgotten.
@@ -44,9 +44,9 @@ impl OutOfTurn {
         content: &[u8],
     ) -> Result<Option<Commitment>, StoreError> {
         let name = key.to_string();
-        let row = self.readers.read(move |reader| reader.session(&name)).await?;
+        let row = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         match row {
-            Some(row) => self.vault.keep(&row.id, content).await,
+            Some(row) => self.storage.vault.keep(&row.id, content).await,
             None => Ok(None),
         }
     }

@@ -148,7 +148,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         handle: Handle,
         input: TurnInput,
     ) -> Result<(Self, Vec<RuntimeEvent>), RuntimeError> {
-        if governance.gate.is_frozen() {
+        if governance.policy.gate.is_frozen() {
             let what = "everything is stopped: an approver can resume it with `tribune resume`";
             return Err(RuntimeError::new(ErrorKind::Frozen, what));
         }
@@ -170,7 +170,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         let mut recorder = TurnRecorder::new(governance, handle, journal);
         let input_labels = Labels::new(trust, false);
         let input_labels = match &input.schedule_id {
-            Some(resource) => input_labels.meet(recorder.governance.gate.stored_labels(resource)?),
+            Some(resource) => input_labels.meet(recorder.governance.policy.gate.stored_labels(resource)?),
             None => input_labels,
         };
         let taken_in = input_labels.meet(mail.labels());
@@ -185,7 +185,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             timestamp: recorder.journal.now().to_string(),
             actor: recorder.handle.key.agent().as_str().to_owned(),
             prev_cid: recorder.journal.prev_turn.map(|cid| cid.to_string()),
-            constitution_hash: recorder.governance.gate.law.hash().to_string(),
+            constitution_hash: recorder.governance.policy.gate.law.hash().to_string(),
             labels,
         };
         let parents = recorder.journal.prev_turn.into_iter().collect();
@@ -206,9 +206,9 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             None => {
                 let injected_messages = mail.inject(&mut recorder, turn)?;
                 let services = TurnServices::new(&recorder, &mandate, turn, (&board, &text), recalling)?;
-                prepared = Some(recorder.governance.prepared.put(&recorder.handle, services));
+                prepared = Some(recorder.governance.live.prepared_services.put(&recorder.handle, services));
                 let agent = recorder.handle.key.agent().as_str();
-                let system = prompt::assemble(&recorder.governance.gate.law, &mandate, &board, agent);
+                let system = prompt::assemble(&recorder.governance.policy.gate.law, &mandate, &board, agent);
                 let specs = offer(&mut recorder, &mandate, turn)?;
                 let tools = Arc::new(TurnTools { specs, wishes: request_sender });
                 let input =
@@ -221,13 +221,13 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             }
         };
         recorder.journal.prev_turn = Some(turn);
-        let limit = TurnTimeout::new(recorder.governance.turn_limit);
+        let limit = TurnTimeout::new(recorder.governance.policy.turn_limit);
         let class = ChannelClass::from_settings(
             recorder.handle.key.channel(),
-            recorder.governance.gate.law.settings(),
+            recorder.governance.policy.gate.law.settings(),
         );
         let instructed = if is_instructed { Instructed::Yes } else { Instructed::No };
-        let filter = OutputFilter::new(&recorder.governance.redactor, class, instructed);
+        let filter = OutputFilter::new(&recorder.governance.policy.redactor, class, instructed);
         let mut running = Self {
             inner,
             recorder,
@@ -436,7 +436,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
                     if !UNORDERED_UPDATES.contains(&kind.as_str()) {
                         self.flush_held_output(&mut kinds);
                     }
-                    let line = self.recorder.governance.redactor.redact(&line).into_owned();
+                    let line = self.recorder.governance.policy.redactor.redact(&line).into_owned();
                     Some(EventKind::AgentUpdate { kind, line })
                 }
                 EventKind::Ungoverned { id, tool, what } => {
@@ -507,7 +507,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         tool: String,
         what: String,
     ) -> Result<Step, RuntimeError> {
-        let what = self.recorder.governance.redactor.redact(&what).into_owned();
+        let what = self.recorder.governance.policy.redactor.redact(&what).into_owned();
         let what_hash = self.recorder.content(&what)?;
         let record = UngovernedRecord {
             event: "ungoverned".to_owned(),
@@ -529,7 +529,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
     /// instructions of the agent.
     fn error_words(&mut self, error: RuntimeError) -> (String, String) {
         let code = error.code().to_owned();
-        let message = self.recorder.governance.redactor.redact(&error.message).into_owned();
+        let message = self.recorder.governance.policy.redactor.redact(&error.message).into_owned();
         if self.filter.discloses(&Value::from(message.as_str())) {
             return (
                 code,
@@ -609,7 +609,7 @@ fn load_turn_context(
     handle: &Handle,
 ) -> Result<(InjectedMail, String), RuntimeError> {
     let mail = InjectedMail::claim(governance, handle)?;
-    let board = governance.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
+    let board = governance.agent_files.board.excerpt(EXCERPT_BYTES).unwrap_or_else(|error| {
         tracing::warn!(%error, "the board could not be read");
         String::new()
     });

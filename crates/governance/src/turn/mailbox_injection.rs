@@ -45,8 +45,8 @@ impl InjectedMail {
             return Ok(empty);
         }
         // Held during the search: a message without a claim was acknowledged before, and is not found unread.
-        let mut claimed_mail = governance.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
-        let unread = governance.mailbox.unread(&empty.agent).unwrap_or_else(|error| {
+        let mut claimed_mail = governance.live.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let unread = governance.agent_files.mailbox.unread(&empty.agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "the mailbox could not be read");
             Vec::new()
         });
@@ -54,7 +54,7 @@ impl InjectedMail {
         if unread.is_empty() {
             return Ok(mail);
         }
-        let earlier = governance.readers.now(|reader| match reader.session(handle.key.as_str())? {
+        let earlier = governance.storage.readers.now(|reader| match reader.session(handle.key.as_str())? {
             Some(session) => reader.messages(&session, MAX_MESSAGES_SEARCHED),
             None => Ok(Vec::new()),
         });
@@ -76,8 +76,8 @@ impl InjectedMail {
             mail.claimed.push(message.id.clone());
             let labels = match asked {
                 // The result of its own call has the labels of the session, like the call.
-                Some(_) => governance.gate.stored_labels(&format!("letter:{}", message.id)),
-                None => governance.gate.letter_labels(&message.id),
+                Some(_) => governance.policy.gate.stored_labels(&format!("letter:{}", message.id)),
+                None => governance.policy.gate.letter_labels(&message.id),
             };
             mail.fresh.push((message, labels?));
         }
@@ -118,7 +118,9 @@ impl InjectedMail {
         let marked = tokio::task::spawn_blocking(move || {
             let fresh = self.fresh.iter().map(|(message, _)| message.id.as_str());
             let ids: Vec<&str> = fresh.chain(self.known.iter().map(String::as_str)).collect();
-            if let Err(error) = self.governance.mailbox.ack(&ids, self.governance.clock.now()) {
+            if let Err(error) =
+                self.governance.agent_files.mailbox.ack(&ids, self.governance.storage.clock.now())
+            {
                 tracing::warn!(%error, agent = %self.agent, "mailbox messages could not be marked as read");
             }
         });
@@ -135,14 +137,14 @@ fn requesting_session(
     message: &MailboxMessage,
 ) -> Result<Option<SessionKey>, RuntimeError> {
     let Some(id) = approval_of(&message.id) else { return Ok(None) };
-    let row = governance.readers.now(|reader| reader.approval(id))?;
+    let row = governance.storage.readers.now(|reader| reader.approval(id))?;
     let asked = row.and_then(|row| row.requested.session.parse::<SessionKey>().ok());
     Ok(asked.filter(|asked| !asked.is_subagent()))
 }
 
 impl Drop for InjectedMail {
     fn drop(&mut self) {
-        let mut claimed = self.governance.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = self.governance.live.claimed_mail.lock().unwrap_or_else(PoisonError::into_inner);
         for id in &self.claimed {
             claimed.remove(id);
         }

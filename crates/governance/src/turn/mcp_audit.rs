@@ -20,7 +20,7 @@ impl OutOfTurn {
     /// Records the state of a server, under the verdict that allowed it.
     pub async fn note_server(&self, key: &SessionKey, verdict: Cid, record: &McpRecord) {
         let draft = self.draft_beside(SideLog::Mcp, key, (EntryQuality::Delivery, vec![verdict]), record);
-        if let Err(error) = self.ledger.append(&draft).await {
+        if let Err(error) = self.storage.ledger.append(&draft).await {
             tracing::warn!(session = %key, %error, "the state of an MCP server could not be recorded");
         }
     }

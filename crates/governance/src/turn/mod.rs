@@ -23,6 +23,7 @@ mod calls;
 mod crash_recovery;
 mod external_call_state;
 mod external_calls;
+mod governance;
 mod hook_points;
 pub mod label_history;
 mod land_audit;
@@ -42,8 +43,7 @@ mod turn_recorder;
 mod turn_timeout;
 mod turn_transcript;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use tribune_constitution::{Labels, Mandate};
@@ -52,81 +52,22 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::Lifecycle;
 use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
-use tribune_redact::Redactor;
-use tribune_registry::board::Board;
-use tribune_registry::mailbox::Mailbox;
 use tribune_runtime::{
     AgentId, AgentRuntime, CloseReason, ErrorKind, EventStream, Handle, RuntimeError, SessionInput,
     SessionKey, SessionState, SessionStatus, SideEffects, TurnInput,
 };
-use tribune_storage::clock::Clock;
-use tribune_storage::home::Home;
-use tribune_storage::store::{LedgerWriter, Readers, SessionRow, StoreError};
-use tribune_storage::vault::Vault;
+use tribune_storage::store::{SessionRow, StoreError};
 
 use self::session_writer::{EntryDraft, SessionCursor, SessionWriter};
-use crate::event_buffer::EventHub;
-use crate::gate::{Gate, PolicyContext};
-use crate::models::{AgentPrompts, ModelHealth, RequestLog};
-use crate::spend::Budgets;
-use crate::transcripts::Transcripts;
+use crate::gate::PolicyContext;
 
 pub use crash_recovery::Recovered;
 pub use external_calls::{ExternalCallState, ExternalDecision, Heard};
+pub use governance::{AgentFiles, ForgetHook, Governance, GovernanceParts, ModelRequests, Policy};
 pub use out_of_turn::{DenialCode, Denied, OutOfTurn};
 pub use session_writer::Durable;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
-
-/// Called with each session that is forgotten, after its content is deleted.
-pub type ForgetHook = Box<dyn Fn(&Handle) -> Result<(), StoreError> + Send + Sync>;
-
-/// What a governed turn needs, shared by all sessions.
-pub struct Governance {
-    pub home: Home,
-    pub ledger: LedgerWriter,
-    pub readers: Readers,
-    pub vault: Arc<Vault>,
-    pub clock: Arc<dyn Clock>,
-    pub gate: Arc<Gate>,
-    pub mailbox: Arc<Mailbox>,
-    pub board: Arc<Board>,
-    pub board_checkins: board_checkins::CheckIns,
-    pub tools: Arc<dyn ToolExecutor>,
-    pub transcripts: Transcripts,
-    /// Removes what other modules store about a session that is forgotten.
-    pub on_forget: ForgetHook,
-    /// Removes secrets from text that is shown, stored unencrypted or sent.
-    pub redactor: Arc<Redactor>,
-    pub requests: RequestLog,
-    /// The result of the last request to each model.
-    pub answers: ModelHealth,
-    pub prompts: AgentPrompts,
-    pub budgets: Arc<Budgets>,
-    /// The time limit of a turn.
-    pub turn_limit: std::time::Duration,
-    pub journals: Mutex<HashMap<SessionKey, Arc<tokio::sync::Mutex<SessionWriter>>>>,
-    /// Calls that external harnesses execute, by session.
-    pub external_calls: external_calls::Calls,
-    /// Event buffers by session, for events that are written outside of turns.
-    pub feeds: EventHub,
-    /// Shares the gate, the ledger and the vault with this struct.
-    pub out_of_turn: Arc<OutOfTurn>,
-    /// Cancelled when the daemon stops. Calls that wait for a person stay pending.
-    pub shutdown: tokio_util::sync::CancellationToken,
-    /// Background tasks that run to their end even if their caller stops waiting.
-    pub background: tokio_util::task::TaskTracker,
-    /// Mailbox messages that a running turn is about to record, so that no two sessions take the same one.
-    pub claimed_mail: Mutex<HashSet<String>>,
-    /// The services of running turns, from which the native backend takes those of its turn.
-    pub prepared: Arc<native_services::PreparedServices>,
-}
-
-impl std::fmt::Debug for Governance {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Governance")
-    }
-}
 
 /// A runtime whose turns and calls are authorized and recorded.
 #[derive(Debug, Clone)]
@@ -192,7 +133,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
     async fn status(&self, handle: &Handle) -> Result<SessionStatus, RuntimeError> {
         let mut status = self.inner.status(handle).await?;
         let key = handle.key.as_str().to_owned();
-        let row = self.governance.readers.read(move |reader| reader.session(&key)).await?;
+        let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await?;
         if let Some(row) = row {
             status = SessionStatus { state: row.state, backend: row.terms.backend, model: row.terms.model };
         }
@@ -203,7 +144,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
 impl Governance {
     /// The mandate of this name. A missing mandate is an error; no other mandate replaces it.
     pub fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
-        self.gate.law.mandate(name).ok_or_else(|| {
+        self.policy.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
                 ErrorKind::NoMandate,
                 format!(
@@ -222,8 +163,11 @@ impl Governance {
             return Ok(journal);
         }
         let key = handle.key.as_str().to_owned();
-        let (next_entry, row) =
-            self.readers.read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?))).await?;
+        let (next_entry, row) = self
+            .storage
+            .readers
+            .read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?)))
+            .await?;
         let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
         let standing = PolicyContext {
             key: Arc::clone(&handle.key),
@@ -236,19 +180,18 @@ impl Governance {
             ),
         };
         let position = SessionCursor { handle: handle.clone(), next_entry, prev_turn, standing };
-        let (ledger, vault, clock) = (self.ledger.clone(), Arc::clone(&self.vault), Arc::clone(&self.clock));
-        let mut journal = SessionWriter::open(ledger, vault, clock, position).await?;
+        let mut journal = SessionWriter::open(self.storage.clone(), position).await?;
         if let Some(row) = &row {
             crash_recovery::complete_stream(self, &mut journal, row).await?;
         }
         let journal = Arc::new(tokio::sync::Mutex::new(journal));
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut journals = self.live.writers.lock().unwrap_or_else(PoisonError::into_inner);
         // The first one inserted wins: a session has one writer.
         Ok(Arc::clone(journals.entry((*handle.key).clone()).or_insert(journal)))
     }
 
     fn loaded(&self, key: &SessionKey) -> Option<Arc<tokio::sync::Mutex<SessionWriter>>> {
-        let mut journals = self.journals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut journals = self.live.writers.lock().unwrap_or_else(PoisonError::into_inner);
         let found = Arc::clone(journals.get(key)?);
         // A broken writer is dropped, so that the next one reads the state from disk.
         if found.try_lock().is_ok_and(|journal| journal.is_broken()) {
@@ -259,10 +202,10 @@ impl Governance {
     }
 
     fn unload(&self, key: &SessionKey) {
-        self.journals.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.live.writers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         // The ledger has these labels, and the next writer reads them from there.
-        self.out_of_turn.unload(key);
-        self.transcripts.let_go(key);
+        self.policy.out_of_turn.unload(key);
+        self.agent_files.transcripts.let_go(key);
     }
 
     async fn open_session(&self, input: &SessionInput) -> Result<Handle, RuntimeError> {
@@ -277,10 +220,10 @@ impl Governance {
     ) -> Result<Handle, RuntimeError> {
         self.mandate(&input.terms.mandate)?;
         let key = input.key.as_str().to_owned();
-        let row = self.readers.read(move |reader| reader.session(&key)).await?;
+        let row = self.storage.readers.read(move |reader| reader.session(&key)).await?;
         let session_id: Arc<str> = match &row {
             Some(row) => row.id.as_str().into(),
-            None => session_id(input.agent(), &input.key, &self.clock.now().to_string()).into(),
+            None => session_id(input.agent(), &input.key, &self.storage.clock.now().to_string()).into(),
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
         let journal = self.journal(&handle).await?;
@@ -313,9 +256,9 @@ impl Governance {
         }
         drop(own);
         // The board is information for people and other agents: a write error does not fail the session.
-        let now = self.clock.now();
-        if self.board_checkins.are_news(input.agent(), now)
-            && let Err(error) = self.board.append("checked in", now, input.agent().as_str())
+        let now = self.storage.clock.now();
+        if self.live.board_checkins.are_news(input.agent(), now)
+            && let Err(error) = self.agent_files.board.append("checked in", now, input.agent().as_str())
         {
             tracing::warn!(%error, "the board could not be written");
         }
@@ -336,7 +279,7 @@ impl Governance {
             return Ok(StartTerms { inherited: InheritedLimits::default(), labels: Labels::FRESH });
         };
         let parent = lineage.parent.to_string();
-        let parent = self.readers.read(move |reader| reader.session(&parent)).await?;
+        let parent = self.storage.readers.read(move |reader| reader.session(&parent)).await?;
         let parent = parent.ok_or_else(|| {
             RuntimeError::new(ErrorKind::NotFound, "the parent session of the sub-agent is not in the ledger")
         })?;
@@ -356,11 +299,11 @@ impl Governance {
         reason: CloseReason,
     ) -> Result<(), RuntimeError> {
         // No turn waits for these approvals after the close.
-        for requested in self.gate.inbox.withdraw_session(handle.key.as_str()).await {
+        for requested in self.policy.gate.inbox.withdraw_session(handle.key.as_str()).await {
             self.resume_decided(&requested.id).await?;
         }
         // Grants for this session end with it. After a reopen, a person is asked again.
-        self.gate.inbox.end_grants_of(handle.key.as_str()).await?;
+        self.policy.gate.inbox.end_grants_of(handle.key.as_str()).await?;
         let journal = self.journal(handle).await?;
         write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await?;
         self.unload(&handle.key);
@@ -381,7 +324,7 @@ impl Governance {
     /// Completes a deletion that was started and not finished.
     pub async fn finish_forgetting(&self, handle: &Handle) -> Result<Option<Cid>, StoreError> {
         let key = handle.key.as_str().to_owned();
-        let begun = self.readers.read(move |reader| reader.unfinished_forgets(&key)).await?;
+        let begun = self.storage.readers.read(move |reader| reader.unfinished_forgets(&key)).await?;
         let mut done = None;
         for intent in begun.iter().filter_map(|cid| cid.parse().ok()) {
             let journal = self.journal(handle).await?;
@@ -400,9 +343,12 @@ impl Governance {
         // Unloaded first: even if a later step fails, nothing more is encrypted under the key that is deleted. The next
         // turn gets a new key.
         self.unload(&handle.key);
-        self.vault.forget(&handle.session_id).await?;
-        if let Err(error) = self.transcripts.forget(&handle.key) {
-            return Err(StoreError::Io { path: self.transcripts.path(&handle.key), what: error.to_string() });
+        self.storage.vault.forget(&handle.session_id).await?;
+        if let Err(error) = self.agent_files.transcripts.forget(&handle.key) {
+            return Err(StoreError::Io {
+                path: self.agent_files.transcripts.path(&handle.key),
+                what: error.to_string(),
+            });
         }
         (self.on_forget)(handle)?;
         let done = Lifecycle::Forgotten { by: by.to_owned() };

@@ -114,11 +114,11 @@ impl TurnServices {
         recalling: Option<Recalling>,
     ) -> Result<Self, RuntimeError> {
         let (governance, handle) = (Arc::clone(&recorder.governance), recorder.handle.clone());
-        let law = &governance.gate.law;
+        let law = &governance.policy.gate.law;
         let agent = handle.key.agent();
         let channel = handle.key.channel();
         let class = ChannelClass::from_settings(channel, law.settings());
-        let own = governance.prompts.of(agent)?;
+        let own = governance.agent_files.prompts.of(agent)?;
         let stack = PromptStack::new(law, mandate, agent.as_str(), own.as_ref(), class);
         let gate = json!({
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
@@ -170,11 +170,11 @@ impl HostServices for TurnServices {
     }
 
     fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        self.governance.redactor.redact(text)
+        self.governance.policy.redactor.redact(text)
     }
 
     fn redact_json(&self, value: &Value) -> Value {
-        self.governance.redactor.redact_json(value)
+        self.governance.policy.redactor.redact_json(value)
     }
 
     async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError> {
@@ -194,7 +194,12 @@ impl HostServices for TurnServices {
     async fn store_messages(&self, messages: &[ChatMessage]) -> Result<(), RuntimeError> {
         let json = messages.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
         let turn = self.turn.to_string();
-        self.governance.vault.remember(&self.conversation, &turn, &json).await.map_err(RuntimeError::from)
+        self.governance
+            .storage
+            .vault
+            .remember(&self.conversation, &turn, &json)
+            .await
+            .map_err(RuntimeError::from)
     }
 
     async fn store_compaction(&self, summary: &Compaction) -> Result<(), RuntimeError> {
@@ -213,7 +218,7 @@ impl HostServices for TurnServices {
             entity_id: entity.clone(),
             target: entity,
             quality: EntryQuality::Change,
-            timestamp: self.governance.clock.now(),
+            timestamp: self.governance.storage.clock.now(),
             source: "native".to_owned(),
             actor: self.handle.key.agent().as_str().to_owned(),
             parents,
@@ -222,8 +227,8 @@ impl HostServices for TurnServices {
             attested_by: None,
             envelope: None,
         };
-        self.governance.ledger.append(&draft).await?;
-        let (vault, own) = (&self.governance.vault, &self.conversation);
+        self.governance.storage.ledger.append(&draft).await?;
+        let (vault, own) = (&self.governance.storage.vault, &self.conversation);
         vault.shorten(own, &turn, summary.messages, json).await.map_err(RuntimeError::from)
     }
 
@@ -233,7 +238,7 @@ impl HostServices for TurnServices {
         prompt: u64,
         answer: u64,
     ) -> Result<Option<ToolCall>, RuntimeError> {
-        match self.governance.budgets.reserve(&self.payer(), model, (prompt, answer)).await? {
+        match self.governance.model_requests.budgets.reserve(&self.payer(), model, (prompt, answer)).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
                 *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
@@ -249,7 +254,7 @@ impl HostServices for TurnServices {
             Self::pay(reservation, &asked).await;
         }
         if asked.outcome == RequestOutcome::Complete {
-            self.governance.answers.note(&asked.model, None);
+            self.governance.model_requests.health.note(&asked.model, None);
         }
         let turn = self.turn.to_string();
         let record = RequestRecord {
@@ -258,7 +263,7 @@ impl HostServices for TurnServices {
                 turn.trim_start_matches("b3:").get(..16).unwrap_or_default(),
                 asked.round
             ),
-            timestamp: self.governance.clock.now().to_string(),
+            timestamp: self.governance.storage.clock.now().to_string(),
             provider: asked.model.provider().to_owned(),
             model: asked.model.model().to_owned(),
             session: self.handle.key.to_string(),
@@ -276,7 +281,7 @@ impl HostServices for TurnServices {
             prompt: serde_json::to_value(self.stack.manifest(&self.input_text)).unwrap_or(Value::Null),
             gate: self.gate.clone(),
         };
-        let log = self.governance.requests.clone();
+        let log = self.governance.model_requests.log.clone();
         // This fails only when the daemon is shutting down.
         let _ = tokio::task::spawn_blocking(move || log.write(&record)).await;
     }
@@ -285,7 +290,7 @@ impl HostServices for TurnServices {
 /// Starts to read the stored conversation.
 pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
     let (governance, conversation) = (Arc::clone(governance), conversation.clone());
-    tokio::task::spawn_blocking(move || governance.vault.recall(&conversation))
+    tokio::task::spawn_blocking(move || governance.storage.vault.recall(&conversation))
 }
 
 /// The note for the agent about the folders that the operator opened its session with, beside its workspace.

@@ -21,15 +21,14 @@ use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
 use tribune_runtime::{ErrorKind, RuntimeError, SessionKey, SessionState, ToolCall};
-use tribune_storage::clock::Clock;
-use tribune_storage::store::{Appended, LedgerWriter, Readers, SessionRow, StoreError};
-use tribune_storage::vault::Vault;
+use tribune_storage::store::{Appended, SessionRow, StoreError};
 
 use super::external_calls::FULL;
 use super::turn_recorder::{denial, json_of};
 use crate::approval::MAX_PENDING;
 use crate::gate::hooks::HookSubject;
 use crate::gate::{Admission, AllowToken, AuthorizationRequest, Gate, PolicyContext};
+use crate::storage_handles::StorageHandles;
 
 /// The answer when nobody decided in time.
 const LATE: &str = "nobody decided in time: try again, or ask the operator";
@@ -147,10 +146,7 @@ impl From<RuntimeError> for Denied {
 /// Needs no tools and no turns, so the sockets of sessions are built on this alone.
 pub struct OutOfTurn {
     pub gate: Arc<Gate>,
-    pub readers: Readers,
-    pub(super) ledger: LedgerWriter,
-    pub(super) vault: Arc<Vault>,
-    clock: Arc<dyn Clock>,
+    pub storage: StorageHandles,
     /// The labels that connections brought into sessions, until the writers of the sessions have applied them.
     egress_taint: Mutex<HashMap<SessionKey, Labels>>,
 }
@@ -171,14 +167,8 @@ struct OutOfTurnRequest<'a> {
 }
 
 impl OutOfTurn {
-    pub fn new(
-        gate: Arc<Gate>,
-        vault: Arc<Vault>,
-        ledger: LedgerWriter,
-        readers: Readers,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { gate, readers, ledger, vault, clock, egress_taint: Mutex::default() }
+    pub fn new(gate: Arc<Gate>, storage: StorageHandles) -> Self {
+        Self { gate, storage, egress_taint: Mutex::default() }
     }
 
     /// Authorizes one call of the daemon for a session. Returns the admission when the verdict that allows it is
@@ -228,7 +218,7 @@ impl OutOfTurn {
     pub async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
         let draft = self.draft_beside(SideLog::Egress, key, (EntryQuality::Delivery, parents), record);
-        if let Err(error) = self.ledger.append(&draft).await {
+        if let Err(error) = self.storage.ledger.append(&draft).await {
             // The next start finds the connection without an end, and records it as interrupted.
             tracing::warn!(session = %key, %error, "the end of a connection could not be recorded");
         }
@@ -236,7 +226,7 @@ impl OutOfTurn {
 
     /// Withdraws the requests of calls that ended with an earlier daemon.
     pub async fn withdraw_crossings(&self) -> Result<(), StoreError> {
-        let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
+        let waiting = self.storage.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let rows =
             waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
         let ids: Vec<String> = rows.map(|row| row.requested.id).collect();
@@ -272,7 +262,7 @@ impl OutOfTurn {
             entity_id: entity.clone(),
             target: entity,
             quality,
-            timestamp: self.clock.now(),
+            timestamp: self.storage.clock.now(),
             source: beside.source().to_owned(),
             actor: key.agent().to_string(),
             parents,
@@ -289,7 +279,7 @@ impl OutOfTurnRequest<'_> {
     /// can act on it.
     async fn standing(&self) -> Result<(SessionRow, PolicyContext), Denied> {
         let name = self.key.to_string();
-        let row = self.out_of_turn.readers.read(move |reader| reader.session(&name)).await?;
+        let row = self.out_of_turn.storage.readers.read(move |reader| reader.session(&name)).await?;
         // Changes can be landed after their session is closed.
         let outlives = self.beside == SideLog::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
@@ -332,7 +322,7 @@ impl OutOfTurnRequest<'_> {
         };
         let line = (EntryQuality::PolicyVerdict, parents);
         let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
-        let entry = self.out_of_turn.ledger.append(&draft).await?;
+        let entry = self.out_of_turn.storage.ledger.append(&draft).await?;
         Ok((token, record.verdict, entry))
     }
 
@@ -367,12 +357,12 @@ impl OutOfTurnRequest<'_> {
         }
         let action = self.action(standing);
         let json = json_of(&action)?;
-        let Some(commitment) = self.out_of_turn.vault.keep(&row.id, &json).await? else {
+        let Some(commitment) = self.out_of_turn.storage.vault.keep(&row.id, &json).await? else {
             let what = "no person can be asked before the first turn of the session: start with a turn";
             return Err(Denied::judged(DenialCode::CannotAsk, what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
-        let expires_at = expires_at.min(self.out_of_turn.clock.now().plus(wait).to_string());
+        let expires_at = expires_at.min(self.out_of_turn.storage.clock.now().plus(wait).to_string());
         let requested = Requested {
             id: approval_id(&entry, 0),
             session: self.key.to_string(),
@@ -399,7 +389,7 @@ impl OutOfTurnRequest<'_> {
         let record = ApprovalRecord::Requested(requested.clone());
         let line = (EntryQuality::Approval, vec![entry]);
         let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
-        let appended = self.out_of_turn.ledger.append(&draft).await?;
+        let appended = self.out_of_turn.storage.ledger.append(&draft).await?;
         Ok((requested, appended.cid))
     }
 

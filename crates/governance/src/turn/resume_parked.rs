@@ -34,7 +34,7 @@ impl Governance {
     /// Withdraws the requests whose content never reached the disk: the daemon was killed while it wrote both, and
     /// nobody can decide about a request that nobody can read.
     pub async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
-        let waiting = self.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
+        let waiting = self.storage.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let mut unreadable = Vec::new();
         for some in waiting.await?.chunks(READ_AT_ONCE) {
             let some: Vec<Requested> = some.iter().map(|row| row.requested.clone()).collect();
@@ -48,7 +48,7 @@ impl Governance {
         if unreadable.is_empty() {
             return Ok(());
         }
-        for requested in self.gate.inbox.withdraw(&unreadable).await {
+        for requested in self.policy.gate.inbox.withdraw(&unreadable).await {
             self.finish(requested.id);
         }
         Ok(())
@@ -58,11 +58,12 @@ impl Governance {
     /// results.
     pub async fn resume_parked(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let parked: Vec<OpenWork> = self
+            .storage
             .readers
             .read(|reader| Ok(reader.open_work()?.into_iter().filter(|work| work.kind == "parked").collect()))
             .await?;
         for work in parked {
-            let row = self.readers.read(move |reader| reader.approval_of_call(&work.cid)).await?;
+            let row = self.storage.readers.read(move |reader| reader.approval_of_call(&work.cid)).await?;
             if let Some(row) =
                 row.filter(|row| row.state != ApprovalState::Pending && row.requested.runner.is_host())
             {
@@ -75,7 +76,7 @@ impl Governance {
     /// Executes, or denies, a parked call that no turn waits for.
     pub(crate) async fn resume_decided(self: &Arc<Self>, id: &str) -> Result<(), RuntimeError> {
         let id = id.to_owned();
-        match self.readers.read(move |reader| reader.approval(&id)).await? {
+        match self.storage.readers.read(move |reader| reader.approval(&id)).await? {
             Some(row) => self.resume(row).await,
             None => Ok(()),
         }
@@ -85,7 +86,7 @@ impl Governance {
         let ApprovalRow { requested, state, decided_by, reason, .. } = row;
         let Ok(key) = requested.session.parse::<SessionKey>() else { return Ok(()) };
         let name = requested.session.clone();
-        let session = self.readers.read(move |reader| reader.session(&name)).await?;
+        let session = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(session) = session else { return Ok(()) };
         let handle = Handle { key: Arc::new(key), session_id: session.id.as_str().into() };
         let journal = self.journal(&handle).await?.lock_owned().await;
@@ -144,7 +145,7 @@ impl Governance {
             Some((by, text)) => recorder.reworded(recorded, by, &text)?,
             None => recorded,
         };
-        if !self.gate.still_fits(&requested, &now) {
+        if !self.policy.gate.still_fits(&requested, &now) {
             return self.ask_again(recorder, recorded, requested).await;
         }
         let (stage, touched) =
@@ -188,7 +189,7 @@ impl Governance {
             return;
         }
         let mut answered = Vec::new();
-        for requested in self.gate.inbox.waiting_of(SPEND) {
+        for requested in self.policy.gate.inbox.waiting_of(SPEND) {
             if let Ok(Some(action)) = self.action_of(&requested).await
                 && share_a_limit(&call.input, &action.input)
             {
@@ -198,7 +199,7 @@ impl Governance {
         if answered.is_empty() {
             return;
         }
-        for requested in self.gate.inbox.answer(&answered).await {
+        for requested in self.policy.gate.inbox.answer(&answered).await {
             self.finish(requested.id);
         }
     }
@@ -223,7 +224,7 @@ impl Governance {
                 let written = recorder.write().await?;
                 // No task of this daemon waits: a dropped receiver makes the request an orphan, which the next decision
                 // resumes.
-                drop(self.gate.inbox.ask(requested, request));
+                drop(self.policy.gate.inbox.ask(requested, request));
                 recorder.show(&written);
                 Ok(())
             }
@@ -243,7 +244,7 @@ impl Governance {
         requested: &Requested,
     ) -> Result<Option<Action>, RuntimeError> {
         let action = requested.action.to_string();
-        let json = self.vault.content(&recorder.handle.session_id, &action)?;
+        let json = self.storage.vault.content(&recorder.handle.session_id, &action)?;
         Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
     }
 
@@ -262,7 +263,7 @@ impl Governance {
             return Ok(recorded);
         }
         let before = before.clone();
-        let before = self.readers.read(move |reader| reader.approval(&before)).await?;
+        let before = self.storage.readers.read(move |reader| reader.approval(&before)).await?;
         let by = before.and_then(|row| row.decided_by).unwrap_or_else(|| FROM.to_owned());
         recorder.in_place(recorded, by, action.input)
     }
@@ -274,7 +275,7 @@ impl Governance {
         requested: &Requested,
     ) -> Result<Option<(String, String)>, RuntimeError> {
         let Some((by, text)) = self.other_words(requested).await? else { return Ok(None) };
-        let content = self.vault.content(&recorder.handle.session_id, &text.to_string())?;
+        let content = self.storage.vault.content(&recorder.handle.session_id, &text.to_string())?;
         match content.map(String::from_utf8) {
             Some(Ok(content)) => Ok(Some((by, content))),
             // Without the text that was allowed, nothing was allowed.
@@ -284,7 +285,8 @@ impl Governance {
 
     async fn is_parked(&self, call: &str) -> Result<bool, RuntimeError> {
         let call = call.to_owned();
-        self.readers
+        self.storage
+            .readers
             .read(move |reader| {
                 Ok(reader.open_work()?.iter().any(|work| work.cid == call && work.kind == "parked"))
             })
@@ -301,13 +303,13 @@ impl Governance {
         let Ok(entry) = requested.call.parse::<Cid>() else { return Ok(None) };
         let record: Option<ToolCallRecord> = self.record_of(entry).await?;
         let Some(record) = record else { return Ok(None) };
-        let content = self.vault.content(&handle.session_id, &record.input_hash.to_string())?;
+        let content = self.storage.vault.content(&handle.session_id, &record.input_hash.to_string())?;
         let Some(input) = content.as_deref().and_then(input_from) else { return Ok(None) };
         // The law also decides by the original input; without it the call cannot be decided.
         let asked = match record.asked_hash {
             None => None,
             Some(hash) => {
-                let content = self.vault.content(&handle.session_id, &hash.to_string())?;
+                let content = self.storage.vault.content(&handle.session_id, &hash.to_string())?;
                 let Some(asked) = content.as_deref().and_then(input_from) else { return Ok(None) };
                 Some(asked)
             }
@@ -333,8 +335,8 @@ impl Governance {
     ) {
         let text = message_text(requested, call, outcome);
         let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
-        let (agent, now) = (recorder.handle.key.agent(), self.clock.now());
-        if let Err(error) = self.mailbox.send(FROM, agent, text, now, &message_id(requested)) {
+        let (agent, now) = (recorder.handle.key.agent(), self.storage.clock.now());
+        if let Err(error) = self.agent_files.mailbox.send(FROM, agent, text, now, &message_id(requested)) {
             tracing::warn!(%error, "the result of a parked call could not be sent to the mailbox of its agent");
         }
     }

@@ -36,7 +36,9 @@ impl Governance {
     /// Records how the program ended.
     pub async fn note_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
         let name = key.to_string();
-        let Some(row) = self.readers.read(move |reader| reader.session(&name)).await? else { return Ok(()) };
+        let Some(row) = self.storage.readers.read(move |reader| reader.session(&name)).await? else {
+            return Ok(());
+        };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
         let journal = self.journal(&handle).await?;
         let mut journal = journal.lock().await;

@@ -4,26 +4,22 @@
 //! when it is durable. The writer assigns sequence numbers itself, so that it knows the CIDs of entries before they are
 //! on disk.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 use tribune_ledger::{Cid, Draft, EntryQuality, LedgerEntry};
 use tribune_records::ledger_payloads::payload;
 use tribune_runtime::{EventKind, Handle, RuntimeEvent};
-use tribune_storage::clock::Clock;
-use tribune_storage::store::{LedgerWriter, StoreError};
-use tribune_storage::vault::{Conversation, SessionVault, StoredEvent, Vault, VaultBatch, VaultPart};
+use tribune_storage::store::StoreError;
+use tribune_storage::vault::{Conversation, SessionVault, StoredEvent, VaultBatch, VaultPart};
 
 use crate::gate::PolicyContext;
+use crate::storage_handles::StorageHandles;
 
 /// The writer of one session.
 pub struct SessionWriter {
     pub(super) handle: Handle,
-    ledger: LedgerWriter,
-    vault: Arc<Vault>,
-    clock: Arc<dyn Clock>,
+    storage: StorageHandles,
     session: SessionVault,
     next_entry: u64,
     /// The entry of the newest turn.
@@ -116,19 +112,14 @@ impl WriteBatch {
 }
 
 impl SessionWriter {
-    pub(super) async fn open(
-        ledger: LedgerWriter,
-        vault: Arc<Vault>,
-        clock: Arc<dyn Clock>,
-        position: SessionCursor,
-    ) -> Result<Self, StoreError> {
+    pub(super) async fn open(storage: StorageHandles, position: SessionCursor) -> Result<Self, StoreError> {
         let SessionCursor { handle, next_entry, prev_turn, standing } = position;
-        let session = vault.session(&handle.session_id, next_entry).await?;
-        Ok(Self { handle, ledger, vault, clock, session, next_entry, prev_turn, standing, broken: false })
+        let session = storage.vault.session(&handle.session_id, next_entry).await?;
+        Ok(Self { handle, storage, session, next_entry, prev_turn, standing, broken: false })
     }
 
     pub(super) fn now(&self) -> tribune_ledger::Timestamp {
-        self.clock.now()
+        self.storage.clock.now()
     }
 
     /// The newest stored event.
@@ -146,7 +137,7 @@ impl SessionWriter {
 
     /// The stored conversation, for a turn that continues it.
     pub(super) fn conversation(&self) -> Conversation {
-        self.vault.conversation(&self.session)
+        self.storage.vault.conversation(&self.session)
     }
 
     pub(super) fn page(&self) -> WriteBatch {
@@ -169,7 +160,7 @@ impl SessionWriter {
             entity_id: key.to_owned(),
             target: line.target.to_owned(),
             quality: line.quality,
-            timestamp: self.clock.now(),
+            timestamp: self.storage.clock.now(),
             source: key.to_owned(),
             actor: self.handle.key.agent().as_str().to_owned(),
             parents: line.parents,
@@ -252,7 +243,7 @@ impl SessionWriter {
     /// Waits until the batch is durable.
     pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, StoreError> {
         let PendingWrite { mode, number, events } = page;
-        let wal = self.ledger.daybook();
+        let wal = self.storage.ledger.daybook();
         match (number, mode) {
             (None, _) => {}
             (Some(number), FlushMode::Own | FlushMode::Midway) => wal.wait_durable_async(number).await?,
@@ -273,15 +264,15 @@ impl SessionWriter {
     ) -> Result<Option<u64>, StoreError> {
         let content = match batch.is_empty() {
             true => None,
-            false => Some(self.vault.part(batch, mode.more_follows()).await?),
+            false => Some(self.storage.vault.part(batch, mode.more_follows()).await?),
         };
         let bytes = content.as_ref().map_or(0, VaultPart::bytes);
-        let wal = self.ledger.daybook();
+        let wal = self.storage.ledger.daybook();
         if !wal.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
             wal.written().await;
             let content = content.map(VaultPart::past_the_book).transpose()?;
             if !entries.is_empty() {
-                self.ledger.append_placed(entries).await?;
+                self.storage.ledger.append_placed(entries).await?;
             }
             if let Some(receipt) = content {
                 receipt.await.map_err(|_| StoreError::Closed)??;
@@ -290,7 +281,7 @@ impl SessionWriter {
         }
         let ledger = match entries.is_empty() {
             true => None,
-            false => Some(self.ledger.encode_for_wal(entries, mode.more_follows()).await?),
+            false => Some(self.storage.ledger.encode_for_wal(entries, mode.more_follows()).await?),
         };
         let vault = content.map(VaultPart::into_part);
         if ledger.is_none() && vault.is_none() {

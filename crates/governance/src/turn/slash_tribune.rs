@@ -57,9 +57,9 @@ async fn text(
     handle: &Handle,
     gate: Option<String>,
 ) -> Result<String, RuntimeError> {
-    let (law, key) = (&governance.gate.law, handle.key.as_str().to_owned());
-    let waiting = governance.gate.inbox.waiting_in(&key);
-    let denials = governance.readers.read(move |reader| last_denials(reader, Some(&key))).await;
+    let (law, key) = (&governance.policy.gate.law, handle.key.as_str().to_owned());
+    let waiting = governance.policy.gate.inbox.waiting_in(&key);
+    let denials = governance.storage.readers.read(move |reader| last_denials(reader, Some(&key))).await;
     let (denials, settings) = (denials?, law.settings());
     let mode = match settings.mode {
         EnforcementMode::Enforce => "enforce: its decisions hold",

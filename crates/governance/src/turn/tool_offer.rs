@@ -44,7 +44,7 @@ fn is_offered(recorder: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool
         vetoes: Vec::new(),
         approval: None,
     };
-    let judgement = recorder.governance.gate.judge(inquiry)?;
+    let judgement = recorder.governance.policy.gate.judge(inquiry)?;
     let (verdict, _) = recorder.verdict(judgement, None, vec![turn])?;
     Ok(verdict.is_offered())
 }

@@ -81,7 +81,7 @@ impl TurnRecorder {
 
     /// Applies the labels that connections out of the sandbox of the session have brought in so far.
     fn merge_egress_labels(&mut self) {
-        let egress_labels = self.governance.out_of_turn.seeped(&self.handle.key);
+        let egress_labels = self.governance.policy.out_of_turn.seeped(&self.handle.key);
         self.journal.standing.labels = self.journal.standing.labels.meet(egress_labels);
     }
 
@@ -112,7 +112,7 @@ impl TurnRecorder {
     /// Publishes events that were written outside of a turn. The events of a turn are published by the code that runs
     /// it.
     pub(super) fn show(&self, written: &Durable) {
-        self.governance.feeds.publish(&self.handle.key, &written.events);
+        self.governance.live.event_hub.publish(&self.handle.key, &written.events);
     }
 
     pub(super) fn event(&mut self, kind: EventKind) {
@@ -188,7 +188,7 @@ impl TurnRecorder {
         let entry = self.line(EntryQuality::ToolCall, &call.name, parents, &record)?;
         let cid = entry.cid;
         let (id, name) = (call.id.clone(), call.name.clone());
-        let input = self.governance.redactor.redact_json(&call.input);
+        let input = self.governance.policy.redactor.redact_json(&call.input);
         self.event(EventKind::ToolCall { id, name, input });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
         Ok(Recorded { call, entry: cid, input_hash, asked: None, runner, reworded_by: None })
@@ -289,7 +289,7 @@ impl TurnRecorder {
             vetoes,
             approval,
         };
-        let judgement = self.governance.gate.judge(inquiry)?;
+        let judgement = self.governance.policy.gate.judge(inquiry)?;
         let token = judgement.leave();
         let (verdict, entry) = self.verdict(judgement, Some(recorded.input_hash), vec![recorded.entry])?;
         Ok((token, verdict, entry))
@@ -305,7 +305,7 @@ impl TurnRecorder {
         let (facts, verdict) = judgement.into_parts();
         let record = VerdictRecord {
             tool: facts.tool.clone(),
-            constitution_hash: self.governance.gate.law.hash().to_string(),
+            constitution_hash: self.governance.policy.gate.law.hash().to_string(),
             input_hash,
             facts,
             verdict,
@@ -324,7 +324,7 @@ impl TurnRecorder {
         action: &Action,
         (attempt, instead_of): (u32, Option<(String, Vec<String>)>),
     ) -> Result<(Requested, Cid), RuntimeError> {
-        let gate = &self.governance.gate;
+        let gate = &self.governance.policy.gate;
         let tool = &recorded.call.name;
         let (roles, needs, expires_at) = gate.terms(tool);
         let risk = gate.risk(tool).to_owned();
@@ -409,7 +409,7 @@ impl TurnRecorder {
         // A call that did not run brought nothing in.
         let tool = (effect == Effect::Perhaps).then_some(call.name.as_str());
         let ended = if outcome.is_error { CallEnd::Badly } else { CallEnd::Well };
-        let moved = self.governance.gate.moved(&self.journal.standing, tool, (touched, ended))?;
+        let moved = self.governance.policy.gate.moved(&self.journal.standing, tool, (touched, ended))?;
         self.journal.standing.labels = moved.session;
         let output_hash = self.content(&[ContentBlock::text(&outcome.content)])?;
         let record = ToolResultRecord {
@@ -424,7 +424,7 @@ impl TurnRecorder {
         };
         let entry = self.line(EntryQuality::ToolResult, &call.name, parents, &record)?;
         let cid = entry.cid;
-        let content = self.governance.redactor.redact(&outcome.content).into_owned();
+        let content = self.governance.policy.redactor.redact(&outcome.content).into_owned();
         let (id, is_error) = (call.id.clone(), outcome.is_error);
         self.event(EventKind::ToolResult { id, content, is_error });
         self.event(EventKind::LedgerAppend { entry: Box::new(entry) });
@@ -439,7 +439,7 @@ impl TurnRecorder {
         touched: &[Access],
     ) -> Result<(), RuntimeError> {
         let standing = &self.journal.standing;
-        let moved = self.governance.gate.moved(standing, None, (touched, CallEnd::Badly))?;
+        let moved = self.governance.policy.gate.moved(standing, None, (touched, CallEnd::Badly))?;
         let record = ToolResultRecord {
             tool: requested.tool.clone(),
             call_id: requested.call_id.clone(),
@@ -461,7 +461,7 @@ impl TurnRecorder {
         begun: Begun,
     ) -> Result<Cid, RuntimeError> {
         let wrote = match begun {
-            Begun::Yes => self.governance.gate.left_behind(&self.journal.standing, tool)?,
+            Begun::Yes => self.governance.policy.gate.left_behind(&self.journal.standing, tool)?,
             Begun::No => Vec::new(),
         };
         let record = ToolResultRecord {

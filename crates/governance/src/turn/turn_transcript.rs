@@ -32,11 +32,13 @@ impl CompletedTurn {
         }
         if is_on_board(key.agent())
             && let Some(board_line) = board_line(&denied)
-            && let Err(error) = governance.board.append(&board_line, now, key.agent().as_str())
+            && let Err(error) = governance.agent_files.board.append(&board_line, now, key.agent().as_str())
         {
             tracing::warn!(%error, "the board could not be written");
         }
-        if let Err(error) = governance.transcripts.append_turn(&key, &lines(&turn, (input, output), now)) {
+        if let Err(error) =
+            governance.agent_files.transcripts.append_turn(&key, &lines(&turn, (input, output), now))
+        {
             tracing::warn!(%error, "the transcript could not be written");
         }
     }
@@ -64,7 +66,7 @@ pub(super) fn tell_interrupted(
     if is_canary(key.agent()) {
         return;
     }
-    if let Err(error) = governance.transcripts.append_missing(key, &lines(turn, exchange, now)) {
+    if let Err(error) = governance.agent_files.transcripts.append_missing(key, &lines(turn, exchange, now)) {
         tracing::warn!(%error, "an interrupted turn could not be written to its transcript");
     }
 }

@@ -179,7 +179,7 @@ impl Canaries {
         }
         let Some(every) = self.every else { return };
         for (subject, target) in self.subjects() {
-            if target.has_hands() && target.obstacle(&subject.name).is_none() {
+            if target.executes_tools() && target.obstacle(&subject.name).is_none() {
                 self.ensure_tested(&subject, Occasion::Start).await;
             }
         }
@@ -205,7 +205,8 @@ impl Canaries {
     pub async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
-        (by, clear_mark): (&str, ClearMark),
+        by: &str,
+        clear_mark: ClearMark,
     ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
             RuntimeError::new(ErrorKind::Unsupported, format!("the backend of `{agent}` has no canary"))
@@ -217,14 +218,12 @@ impl Canaries {
         let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, clear_mark, is_excepted));
         if let (Some(mark), Some(grounds)) = (mark, grounds) {
             // Recorded first: a mark whose clearing is not in the ledger stays.
-            record::cleared(&self.governance, &subject, &mark.tool, (by, grounds)).await.map_err(
-                |error| {
-                    RuntimeError::new(
-                        ErrorKind::Internal,
-                        format!("the mark stays, because its clearing could not be recorded: {error}"),
-                    )
-                },
-            )?;
+            record::cleared(&self.governance, &subject, &mark.tool, by, grounds).await.map_err(|error| {
+                RuntimeError::new(
+                    ErrorKind::Internal,
+                    format!("the mark stays, because its clearing could not be recorded: {error}"),
+                )
+            })?;
             self.change(&subject, |state| {
                 // A mark that was set meanwhile is a different one.
                 if state.marked.as_ref() == Some(&mark) {
@@ -263,7 +262,7 @@ impl Canaries {
         let Some(target) = self.targets.get(subject.backend.as_str()) else { return Ok(()) };
         self.recall(&subject).await;
         self.check(&subject, agent)?;
-        if self.every.is_none() || !target.has_hands() {
+        if self.every.is_none() || !target.executes_tools() {
             return Ok(());
         }
         match target.obstacle(&subject.name) {
@@ -346,7 +345,7 @@ impl Canaries {
         let (governance, tool, session) =
             (Arc::clone(&self.governance), tool.to_owned(), Some(session.to_string()));
         self.tasks.spawn(async move {
-            record::marked(&governance, &subject, (&tool, session)).await;
+            record::marked(&governance, &subject, &tool, session).await;
         });
     }
 
@@ -454,10 +453,10 @@ impl Canaries {
         let trial = self.shutdown.run_until_cancelled(testing).await;
         self.change(subject, |state| state.is_running = false);
         let trial = trial?;
-        let (at, outcome) = (self.governance.clock.now(), trial.outcome.clone());
+        let (at, outcome) = (self.governance.storage.clock.now(), trial.outcome.clone());
         let last = LastResult { outcome, at, took: trial.took };
         // A canary that could not begin says nothing about the agent, so it does not replace a known result.
-        let is_known = trial.session.is_some() && !self.governance.gate.is_frozen();
+        let is_known = trial.session.is_some() && !self.governance.policy.gate.is_frozen();
         if is_known {
             record::write(&self.governance, subject, &trial, occasion).await;
         }

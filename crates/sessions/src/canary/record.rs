@@ -101,7 +101,7 @@ pub(super) async fn write(
     occasion: Occasion,
 ) {
     let what = match &trial.outcome {
-        Outcome::NotStopped { what } => Some(governance.redactor.redact(what).into_owned()),
+        Outcome::NotStopped { what } => Some(governance.policy.redactor.redact(what).into_owned()),
         Outcome::Live | Outcome::NotTried { .. } => None,
     };
     let record = CanaryRecord {
@@ -112,7 +112,7 @@ pub(super) async fn write(
         what,
         occasion,
         session: trial.session.clone(),
-        constitution_hash: governance.gate.law.hash().to_string(),
+        constitution_hash: governance.policy.gate.law.hash().to_string(),
         took_ms: millis(trial.took),
     };
     note(governance, subject, payload(&record)).await;
@@ -122,7 +122,8 @@ pub(super) async fn write(
 pub(super) async fn marked(
     governance: &Governance,
     subject: &ProbeSubject,
-    (tool, session): (&str, Option<String>),
+    tool: &str,
+    session: Option<String>,
 ) {
     let record = MarkRecord {
         event: MarkRecord::MARKED.to_owned(),
@@ -141,7 +142,8 @@ pub(super) async fn cleared(
     governance: &Governance,
     subject: &ProbeSubject,
     tool: &str,
-    (by, grounds): (&str, Grounds),
+    by: &str,
+    grounds: Grounds,
 ) -> Result<(), StoreError> {
     let record = MarkRecord {
         event: MarkRecord::CLEARED.to_owned(),
@@ -158,7 +160,7 @@ pub(super) async fn cleared(
 /// The mark of a subject in the ledger: the tool of the newest mark, if it was not cleared.
 pub(super) async fn mark_of(governance: &Governance, subject: &ProbeSubject) -> Option<String> {
     let entity_id = Some(canary_entity(&subject.backend, &subject.name));
-    let newest = governance.readers.read(move |reader| {
+    let newest = governance.storage.readers.read(move |reader| {
         let filter = EntryFilter { entity_id, ..EntryFilter::default() };
         reader.tail(&filter, MAX_SCANNED_ENTRIES)
     });
@@ -190,7 +192,7 @@ async fn append(
         entity_id: entity.clone(),
         target: entity,
         quality: EntryQuality::Note,
-        timestamp: governance.clock.now(),
+        timestamp: governance.storage.clock.now(),
         source: "canary".to_owned(),
         actor: "house".to_owned(),
         parents: Vec::new(),
@@ -199,7 +201,7 @@ async fn append(
         attested_by: None,
         envelope: None,
     };
-    governance.ledger.append(&draft).await.map(drop)
+    governance.storage.ledger.append(&draft).await.map(drop)
 }
 
 pub fn millis(time: Duration) -> u64 {

@@ -20,7 +20,7 @@ pub use self::backend::RunBackend;
 
 use tribune_config::egress_rules::{EgressRule, UnlistedPolicy};
 use tribune_config::{Sandbox, WorkspacesConfig};
-use tribune_egress::{AllowedEgress, BrokerError, SessionSocketService, SessionSockets};
+use tribune_egress::{AllowedEgress, SessionSocketError, SessionSocketService, SessionSockets};
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_storage::home::Home;
 use tribune_storage::store::{SessionFilter, StoreError};
@@ -90,7 +90,7 @@ pub enum RunError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Sockets(#[from] BrokerError),
+    Sockets(#[from] SessionSocketError),
     /// A denial, with its kind.
     #[error("{1}")]
     Barred(DenialCode, String),
@@ -109,7 +109,7 @@ pub struct Runs {
     pub hide: Vec<String>,
     sessions: SessionManager,
     pub workspaces: Workspaces,
-    brokers: SessionSocketService,
+    socket_service: SessionSocketService,
     /// Names of the running programs.
     names: Arc<Mutex<HashSet<String>>>,
 }
@@ -157,7 +157,7 @@ impl Runs {
         sandbox: Sandbox,
         limits: &WorkspacesConfig,
         sessions: SessionManager,
-        brokers: SessionSocketService,
+        socket_service: SessionSocketService,
     ) -> Self {
         let workspaces = Workspaces::of(home);
         // Several paths may lead to the folder; comparisons use the canonical one.
@@ -169,7 +169,7 @@ impl Runs {
             hide: limits.hide.clone(),
             sessions,
             workspaces,
-            brokers,
+            socket_service,
             names: Arc::default(),
         }
     }
@@ -182,10 +182,10 @@ impl Runs {
             Sandbox::Off => return Err(RunError::Sandbox("off")),
         }
         let governance = self.sessions.governance();
-        if governance.gate.is_frozen() {
+        if governance.policy.gate.is_frozen() {
             return Err(RunError::Frozen);
         }
-        if self.brokers.is_closing() {
+        if self.socket_service.is_closing() {
             return Err(RunError::Leaving);
         }
         let id = match request.name {
@@ -204,12 +204,12 @@ impl Runs {
             return Err(RunError::Busy(id));
         }
         let egress =
-            AllowedEgress { places: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
-        let places = egress.places.len() as u64;
-        let sockets = self.brokers.open_with(&key, egress)?;
+            AllowedEgress { rules: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
+        let places = egress.rules.len() as u64;
+        let sockets = self.socket_service.open_with(&key, egress)?;
         let workspace = match request.mode {
             Mode::Overlay => {
-                let (session, began) = (key.to_string(), governance.clock.now().to_string());
+                let (session, began) = (key.to_string(), governance.storage.clock.now().to_string());
                 let (folder, program) = (folder.clone(), program.clone());
                 let label = Label { id: id.clone(), session, folder, program, began };
                 let workspaces = self.workspaces.clone();
@@ -351,7 +351,7 @@ impl Drop for RunLease {
         let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
         // Without a Tokio runtime the daemon is stopping, and recovery at the next start ends the run.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let work = runs.sessions.governance().background.clone();
+        let work = runs.sessions.governance().background().clone();
         let ending = async move {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             if let Err(error) = runs.record_end(&key, &record).await {

@@ -29,9 +29,9 @@ impl SessionManager {
 
     /// Closes the sessions that have expired by now. Returns how many.
     pub async fn sweep_once(&self) -> Result<usize, SessionError> {
-        let now = self.shared.governance.clock.now();
+        let now = self.shared.governance.storage.clock.now();
         let since = now.minus(self.shared.limits.ttl).to_string();
-        let (readers, before) = (&self.shared.governance.readers, since.clone());
+        let (readers, before) = (&self.shared.governance.storage.readers, since.clone());
         let expired = readers.read(move |reader| reader.expired_sessions(&before, SWEEP_AT_ONCE)).await?;
         let mut closed = 0;
         for key in expired {

@@ -110,7 +110,7 @@ impl SessionManager {
         // buffer.
         let writer = journal.lock().await;
         let (session, commands) = Session::new(handle, mode, writer.next_event() - 1, shared.limits.queue);
-        shared.governance.feeds.add(&key, &session.feed);
+        shared.governance.event_hub().add(&key, &session.feed);
         drop(writer);
         self.start(Arc::clone(&session), Arc::clone(runtime), commands);
         shared.loaded.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&session));

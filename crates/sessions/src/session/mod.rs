@@ -117,7 +117,7 @@ impl SessionManager {
         sub_agents: &SubAgents,
         limits: SessionLimits,
     ) -> Result<Self, SessionError> {
-        let open = governance.readers.now(|reader| reader.open_sessions())?;
+        let open = governance.storage.readers.now(|reader| reader.open_sessions())?;
         let shared = Shared {
             governance,
             runtimes,
@@ -202,14 +202,14 @@ impl SessionManager {
     ) {
         let opening = Arc::clone(self.opening(&session.handle().key));
         let draining = self.shared.draining.clone();
-        let (room, readers) = (self.shared.room.clone(), self.shared.governance.readers.clone());
+        let (room, readers) = (self.shared.room.clone(), self.shared.governance.storage.readers.clone());
         let actor = Actor { session: Arc::clone(&session), runtime, opening, room, readers, draining };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             actor::run(actor, commands).await;
             let (shared, key) = (shared.upgrade(), &session.handle().key);
             if let Some(shared) = &shared {
-                shared.governance.feeds.remove(key, &session.feed);
+                shared.governance.event_hub().remove(key, &session.feed);
             }
             session.feed.end();
             let Some(shared) = shared else { return };
@@ -236,7 +236,7 @@ impl SessionManager {
     /// The session's row in the ledger's views.
     pub async fn row(&self, key: &SessionKey) -> Result<Option<SessionRow>, SessionError> {
         let key = key.as_str().to_owned();
-        Ok(self.shared.governance.readers.read(move |reader| reader.session(&key)).await?)
+        Ok(self.shared.governance.storage.readers.read(move |reader| reader.session(&key)).await?)
     }
 
     /// Returns an open session, and loads it first if it is not loaded.
@@ -290,7 +290,7 @@ impl SessionManager {
         let (accept, accepted) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let follower = Subscription {
-            vault: Arc::clone(&self.shared.governance.vault),
+            vault: Arc::clone(&self.shared.governance.storage.vault),
             session_id: Arc::clone(&session.handle().session_id),
             head: Some(session.feed.follow()),
             session: Some(Arc::clone(&session)),
@@ -333,11 +333,11 @@ impl SessionManager {
     }
 
     pub async fn list(&self, filter: SessionFilter, limit: usize) -> Result<Vec<SessionRow>, SessionError> {
-        Ok(self.shared.governance.readers.read(move |reader| reader.sessions(&filter, limit)).await?)
+        Ok(self.shared.governance.storage.readers.read(move |reader| reader.sessions(&filter, limit)).await?)
     }
 
     pub fn vault(&self) -> &Arc<Vault> {
-        &self.shared.governance.vault
+        &self.shared.governance.storage.vault
     }
 
     pub fn governance(&self) -> &Arc<Governance> {
@@ -382,7 +382,7 @@ impl SessionManager {
         // In this order, because an opening in progress may still start a session task.
         self.shared.work.wait().await;
         self.shared.tasks.wait().await;
-        self.shared.governance.background.wait().await;
+        self.shared.governance.background().wait().await;
     }
 }
 

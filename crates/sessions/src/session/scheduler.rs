@@ -41,11 +41,11 @@ impl SessionManager {
     /// Starts the turns that are due now. Returns how many.
     pub async fn wake_due(&self) -> io::Result<usize> {
         let governance = &self.shared.governance;
-        if governance.gate.is_frozen() || self.shared.draining.is_cancelled() {
+        if governance.policy.gate.is_frozen() || self.shared.draining.is_cancelled() {
             return Ok(0);
         }
         let file = Arc::clone(&self.shared.schedules);
-        let now = governance.clock.now().to_string();
+        let now = governance.storage.clock.now().to_string();
         let taken = tokio::task::spawn_blocking(move || take_due(&file, &now)).await;
         let mut woken = 0;
         for due in taken.map_err(io::Error::other)?? {

@@ -90,7 +90,7 @@ impl SessionManager {
             return Err(ToolError::new(ToolErrorCode::Refused, sentence));
         }
         let mandates: Vec<String> = row.mandates().collect();
-        let allowed = self.shared.governance.gate.law.mandate_tools(&mandates);
+        let allowed = self.shared.governance.policy.gate.law.mandate_tools(&mandates);
         let has = |tool: &String| {
             allowed.contains(&tool.as_str())
                 && row.inherited.tools.as_ref().is_none_or(|own| own.contains(tool))
