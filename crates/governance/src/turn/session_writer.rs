@@ -252,7 +252,7 @@ impl SessionWriter {
     /// Waits until the batch is durable.
     pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, StoreError> {
         let PendingWrite { mode, number, events } = page;
-        let wal = self.ledger.daybook();
+        let wal = self.ledger.wal();
         match (number, mode) {
             (None, _) => {}
             (Some(number), FlushMode::Own | FlushMode::Midway) => wal.wait_durable_async(number).await?,
@@ -276,10 +276,10 @@ impl SessionWriter {
             false => Some(self.vault.part(batch, mode.more_follows()).await?),
         };
         let bytes = content.as_ref().map_or(0, VaultPart::bytes);
-        let wal = self.ledger.daybook();
+        let wal = self.ledger.wal();
         if !wal.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
-            wal.written().await;
-            let content = content.map(VaultPart::past_the_book).transpose()?;
+            wal.wait_all_durable().await;
+            let content = content.map(VaultPart::bypass_wal).transpose()?;
             if !entries.is_empty() {
                 self.ledger.append_placed(entries).await?;
             }
