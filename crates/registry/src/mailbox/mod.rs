@@ -60,7 +60,7 @@ pub const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
 
 /// One mailbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct MailboxMessage {
     pub id: String,
     pub to: AgentId,
     /// The claimed sender; the module docs say how far it can be trusted.
@@ -166,7 +166,7 @@ impl Mailbox {
     }
 
     /// The oldest messages that `to` has not acknowledged, at most [`LETTERS_PER_TURN`].
-    pub fn unread(&self, to: &AgentId) -> Result<Vec<Letter>, MailboxError> {
+    pub fn unread(&self, to: &AgentId) -> Result<Vec<MailboxMessage>, MailboxError> {
         Ok(self.fresh_index()?.unread(to, LETTERS_PER_TURN))
     }
 
@@ -276,9 +276,17 @@ fn checked_line(
             return Err(MailboxError::Name(field));
         }
     }
-    let message =
-        Letter { id: id.to_owned(), to: to.clone(), from: from.to_owned(), text: text.to_owned(), at };
-    line::of_letter(message).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
+    let message = MailboxMessage {
+        id: id.to_owned(),
+        to: to.clone(),
+        from: from.to_owned(),
+        text: text.to_owned(),
+        at,
+    };
+    line::of_message(message)
+        .ok()
+        .filter(|line| line.len() <= MAX_LINE_BYTES)
+        .ok_or(MailboxError::LineTooLong)
 }
 
 /// Copies at most `len` bytes of `from`, starting at `at`.

@@ -48,7 +48,7 @@ fn a_message_stays_unread_until_it_is_acknowledged() {
     assert!(!mailbox.path().exists());
     assert_eq!(send(&mailbox, "scout", "look \"there\"\nand here", "m1").unwrap(), Sent::Kept);
     assert_eq!(send(&mailbox, "scout", "second", "m2").unwrap(), Sent::Kept);
-    let first = Letter {
+    let first = MailboxMessage {
         id: "m1".to_owned(),
         to: id("scout"),
         from: "main".to_owned(),

@@ -17,6 +17,9 @@ use super::{
 use crate::home::Home;
 use crate::store::StoreError;
 
+/// The name of the WAL's file in the home folder.
+const FILE_NAME: &str = "daybook";
+
 /// Largest number of WAL files kept in quarantine.
 const MAX_ASIDE: usize = 100;
 
@@ -33,7 +36,7 @@ pub(crate) struct UnappliedRecords {
 impl Wal {
     /// The path of the WAL of `home`.
     pub(crate) fn path(home: &Home) -> PathBuf {
-        home.root().join("daybook")
+        home.root().join(FILE_NAME)
     }
 
     /// Reads the epoch and the records in the WAL of `home`, if it can be read. Changes nothing.
@@ -49,7 +52,7 @@ impl Wal {
         if !path.try_exists().map_err(failed)? {
             return Ok(None);
         }
-        let names = (1..=MAX_ASIDE).map(|n| home.root().join(format!("daybook.aside-{n}")));
+        let names = (1..=MAX_ASIDE).map(|n| home.root().join(format!("{FILE_NAME}.aside-{n}")));
         let Some(aside) = names.into_iter().find(|name| !name.exists()) else {
             return Err(failed(std::io::Error::other("there are too many quarantined files already")));
         };
