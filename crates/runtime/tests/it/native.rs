@@ -40,7 +40,7 @@ impl ModelResolver for OneModel {
     }
 }
 
-fn model_binding(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
+fn binding(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
     let endpoint = ProviderEndpoint {
         provider: "fake".into(),
         dialect,
@@ -211,8 +211,8 @@ impl Rig {
     async fn with(dialect: ApiDialect, tools: Tools, window: u32, home: Home) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = Arc::new(home);
-        let resolver = Arc::new(OneModel(model_binding(&upstream, dialect, window)));
-        let backend = NativeBackend::new(resolver, Arc::new(SameHome(Arc::clone(&home))));
+        let models = Arc::new(OneModel(binding(&upstream, dialect, window)));
+        let backend = NativeBackend::new(models, Arc::new(SameHome(Arc::clone(&home))));
         let handle = backend.ensure_session(session(None)).await.unwrap();
         Self { upstream, backend, handle, home, tools: Arc::new(tools) }
     }
