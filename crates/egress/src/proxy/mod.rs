@@ -154,6 +154,7 @@ impl Egress {
         let admission = match admitted {
             Ok(admission) => admission,
             Err(Denied { code, message, is_recorded }) => {
+                let code = code.as_str();
                 if !is_recorded {
                     let record = EgressRecord::Refused { code: code.to_owned() };
                     self.out_of_turn.note_crossing(session, None, &record).await;

@@ -13,7 +13,7 @@ use tribune_tools::mcp::Bringing;
 
 use super::client_session::{ClientSession, SessionBinding};
 use super::connection::{Connection, MAX_SESSIONS};
-use super::cwd::{Chosen, FURTHER, OWN};
+use super::cwd::{ADDITIONAL_DIRECTORIES, Chosen, OWN};
 use super::mcp_servers::Sent;
 use super::options::{OWN_MODEL, modes};
 use super::update_mapper::UpdateMapper;
@@ -26,8 +26,8 @@ const CHANNEL: &str = "acp";
 /// The folders that a client asks for.
 struct FolderRequest {
     folder: Chosen,
-    /// The additional directories; `None` if the client may not choose them.
-    further: Option<Vec<String>>,
+    /// `None` if the client may not choose them.
+    additional_directories: Option<Vec<String>>,
 }
 
 type Opened = Result<(Value, Option<Arc<ClientSession>>), Fault>;
@@ -131,7 +131,8 @@ impl Connection {
     fn folders(&self, params: &Value) -> Result<FolderRequest, Fault> {
         let home = &self.gateway.api.status.home;
         let folder = cwd::chosen(&self.who, params, home)?;
-        Ok(FolderRequest { folder, further: cwd::further(&self.who, params, home)? })
+        let additional_directories = cwd::additional_directories(&self.who, params, home)?;
+        Ok(FolderRequest { folder, additional_directories })
     }
 
     /// Starts the MCP servers that a client sent, and keeps the sentences about what is left out.
@@ -152,31 +153,36 @@ impl Connection {
         key: SessionKey,
         folders: FolderRequest,
     ) -> Result<Arc<ClientSession>, Fault> {
-        let FolderRequest { folder: chosen, further } = folders;
+        let FolderRequest { folder: chosen, additional_directories } = folders;
         let api = &self.gateway.api;
         self.who.owns(&key)?;
         let row = api.sessions.row(&key).await?;
-        let before =
-            row.as_ref().and_then(|row| row.workspace.clone()).map(|folder| Chosen::Folder(folder.into()));
+        let before = row
+            .as_ref()
+            .and_then(|row| row.terms.workspace.clone())
+            .map(|folder| Chosen::Folder(folder.into()));
         let is_here = key.channel() == Some(CHANNEL);
         // A client that leaves `cwd` to the session also leaves the additional directories to it.
         let is_left = chosen == Chosen::Own && before.is_some();
-        let further = further.filter(|further| !(is_left && further.is_empty()));
+        let additional_directories =
+            additional_directories.filter(|folders| !(is_left && folders.is_empty()));
         let chosen = match chosen {
             Chosen::Folder(_) if is_here => chosen,
             _ => before.unwrap_or(Chosen::Own),
         };
-        let (further, elsewhere) = if is_here { (further, None) } else { (None, further) };
+        let (additional_directories, elsewhere) =
+            if is_here { (additional_directories, None) } else { (None, additional_directories) };
         let own = api.agents.agent(key.agent()).and_then(|agent| agent.model);
         let is_chosen = |row: &&SessionRow| {
-            row.backend == native::BACKEND && row.model != own && self.who.operator().is_ok()
+            row.terms.backend == native::BACKEND && row.terms.model != own && self.who.operator().is_ok()
         };
-        let model = row.as_ref().filter(is_chosen).and_then(|row| row.model.clone());
-        let session =
-            self.open_client_session(id, key, FolderRequest { folder: chosen, further }, model).await?;
-        if let Some(further) = elsewhere.filter(|further| !further.is_empty()) {
+        let model = row.as_ref().filter(is_chosen).and_then(|row| row.terms.model.clone());
+        let session = self
+            .open_client_session(id, key, FolderRequest { folder: chosen, additional_directories }, model)
+            .await?;
+        if let Some(folders) = elsewhere.filter(|folders| !folders.is_empty()) {
             let why = "This session was not opened over ACP and keeps its folders.";
-            session.binding().left_out.push(cwd::out_of_reach(why, &further));
+            session.binding().left_out.push(cwd::out_of_reach(why, &folders));
         }
         session.binding().has_title = row.is_some_and(|row| row.turns > 0);
         Ok(session)
@@ -191,7 +197,8 @@ impl Connection {
         let key: SessionKey = id.parse().map_err(|_| not_found())?;
         self.who.owns(&key)?;
         let sessions = &self.gateway.api.sessions;
-        let row = sessions.row(&key).await?.filter(|row| row.backend != RUN_BACKEND).ok_or_else(not_found)?;
+        let row =
+            sessions.row(&key).await?.filter(|row| row.terms.backend != RUN_BACKEND).ok_or_else(not_found)?;
         if row.turns > 0 || row.state != SessionState::Closed || key.channel() != Some(CHANNEL) {
             return Ok(row);
         }
@@ -215,15 +222,17 @@ impl Connection {
         folders: FolderRequest,
         model: Option<String>,
     ) -> Result<Arc<ClientSession>, Fault> {
-        let FolderRequest { folder, further } = folders;
+        let FolderRequest { folder, additional_directories } = folders;
         let folder = match folder {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let apart =
-            |further| workspace_roots::exclude_nested(FURTHER, &folder, further).map_err(Fault::params);
-        let further = further.map(apart).transpose()?;
-        let mut binding = SessionBinding { further, ..SessionBinding::new(key, folder, model) };
+        let apart = |folders| {
+            workspace_roots::exclude_nested(ADDITIONAL_DIRECTORIES, &folder, folders).map_err(Fault::params)
+        };
+        let additional_directories = additional_directories.map(apart).transpose()?;
+        let mut binding =
+            SessionBinding { additional_directories, ..SessionBinding::new(key, folder, model) };
         let known = self.state().sessions.get(&id).cloned();
         if known.is_none() && self.state().sessions.len() >= MAX_SESSIONS {
             let what = format!("a connection has at most {MAX_SESSIONS} sessions open: close one");
@@ -247,7 +256,7 @@ impl Connection {
     /// Opens the session of a binding, if it is not open. Returns its workspace, and sentences about what the client asked for and
     /// does not get.
     pub(super) async fn open(&self, binding: &SessionBinding) -> Result<(PathBuf, Vec<String>), Fault> {
-        let SessionBinding { key, folder, further, model, .. } = binding;
+        let SessionBinding { key, folder, additional_directories, model, .. } = binding;
         self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
@@ -255,14 +264,14 @@ impl Connection {
             // A model costs money, so only the operator chooses it.
             self.who.operator()?;
         }
-        opener.model.clone_from(model);
+        opener.requested.model.clone_from(model);
         let is_own = folder == Path::new(OWN);
-        opener.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
-        opener.further.clone_from(further);
+        opener.requested.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
+        opener.requested.additional_directories.clone_from(additional_directories);
         let sessions = &self.gateway.api.sessions;
-        sessions.ensure(key.clone(), None, opener).await?;
+        sessions.ensure(key.clone(), opener).await?;
         let row = sessions.row(key).await?.ok_or_else(not_found)?;
-        let found = row.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
+        let found = row.terms.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
         if !is_own && found != *folder {
             let what = format!(
                 "a turn is running in `{}`: use that folder as `cwd`, or wait for the turn to end",
@@ -270,14 +279,14 @@ impl Connection {
             );
             return Err(Fault::params(what));
         }
-        let left_out = match further {
-            Some(further) if row.further == *further => Vec::new(),
-            Some(further) if CLI_BACKENDS.contains(&row.backend.as_str()) => {
-                vec![cwd::out_of_reach("A CLI agent works in one folder.", further)]
+        let left_out = match additional_directories {
+            Some(folders) if row.terms.additional_directories == *folders => Vec::new(),
+            Some(folders) if CLI_BACKENDS.contains(&row.terms.backend.as_str()) => {
+                vec![cwd::out_of_reach("A CLI agent works in one folder.", folders)]
             }
             Some(_) => {
                 let what = format!(
-                    "a turn is running with other folders: use `{FURTHER}` from `session/list`, or wait for the turn to end"
+                    "a turn is running with other folders: use `{ADDITIONAL_DIRECTORIES}` from `session/list`, or wait for the turn to end"
                 );
                 return Err(Fault::params(what));
             }

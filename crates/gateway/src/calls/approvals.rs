@@ -8,8 +8,9 @@ use tribune_governance::approval::{ApprovalError, draft};
 use tribune_governance::turn::approval_result::sequel;
 use tribune_governance::turn::label_history::trail;
 use tribune_records::approval::action::Action;
+use tribune_records::approval::call_args::args_of;
 use tribune_records::approval::decision::DecisionRequest;
-use tribune_records::approval::grant;
+use tribune_records::approval::grant_subject;
 use tribune_records::approval::record::{ApprovalState, CallRunner, DecisionKind, Requested};
 use tribune_storage::store::{ApprovalOrder, ApprovalRow, Reader};
 
@@ -93,7 +94,8 @@ impl Api {
         info.text = text;
         if let Some(action) = &action {
             info.diff = self.diff(&info, action).await?;
-            info.patterns = grant::suggestions(&action.tool, &action.input, &action.further);
+            info.patterns =
+                grant_subject::suggestions(&action.tool, &action.input, &action.roots.additional_directories);
             info.past = self.past(&info).await?;
             let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
             let may_change = info.needs == 1 && runner == CallRunner::Host;
@@ -151,7 +153,7 @@ impl Api {
             };
             let rows = rows.into_iter().map(|row| row.requested).filter(alike).collect();
             for action in governance.actions_of(rows).await?.into_iter().flatten() {
-                let args = grant::args_of(&info.tool, &action.input, &action.further);
+                let args = args_of(&info.tool, &action.input, &action.roots.additional_directories);
                 if state == ApprovalState::Denied {
                     denied.push((action.input.clone(), args.clone()));
                 }
@@ -160,9 +162,9 @@ impl Api {
         }
         let past = |pattern: &String| Past {
             pattern: pattern.clone(),
-            covered: grant::covered(&info.tool, pattern, &asked),
+            covered: grant_subject::covered(&info.tool, pattern, &asked),
             asked: asked.len(),
-            denied: grant::covered(&info.tool, pattern, &denied),
+            denied: grant_subject::covered(&info.tool, pattern, &denied),
         };
         Ok(info.patterns.iter().map(past).collect())
     }

@@ -101,7 +101,7 @@ impl Api {
             return Err(ApiError::params("agentId is not the agent in sessionKey"));
         }
         who.owns(&key)?;
-        self.sessions.ensure(key.clone(), None, who.opener()).await?;
+        self.sessions.ensure(key.clone(), who.opener()).await?;
         Ok(key)
     }
 

@@ -19,7 +19,7 @@ use tribune_records::approval::record::{ApprovalState, CallRunner, Requested};
 use tribune_records::ledger_payloads::CallOutcome;
 use tribune_records::outcome::ToolRun;
 use tribune_runtime::{
-    EventKind, PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome,
+    ErrorKind, EventKind, PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome,
 };
 
 use super::agent_executed_calls::GrantedCall;
@@ -356,7 +356,7 @@ impl Calls {
         let written = recorder.write().await?;
         // Durable before effect: the call starts here and not a line earlier.
         let Some(admission) = ticket.redeem(&written) else {
-            return Err(RuntimeError::new("internal", "the verdict was not written with its batch"));
+            return Err(RuntimeError::new(ErrorKind::Internal, "the verdict was not written with its batch"));
         };
         self.open(&recorded, None);
         let governance = Arc::clone(&recorder.governance);
@@ -491,7 +491,8 @@ async fn precheck(recorder: &TurnRecorder, call: &ToolCall) -> Result<Option<Too
     let (governance, ground, call) =
         (Arc::clone(&recorder.governance), recorder.journal.standing.ground(), call.clone());
     let refused = tokio::task::spawn_blocking(move || governance.tools.precheck(&ground, &call)).await;
-    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
+    let refused =
+        refused.map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))?;
     Ok(refused.map(|refused| ToolOutcome::error(refused.sentence)))
 }
 
@@ -505,5 +506,5 @@ pub(super) async fn action_now(recorder: &TurnRecorder, call: &ToolCall) -> Resu
     };
     tokio::task::spawn_blocking(read_action)
         .await
-        .map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))
+        .map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))
 }

@@ -16,7 +16,7 @@ use tribune_records::ledger_payloads::{
 };
 use tribune_registry::board::EXCERPT_BYTES;
 use tribune_runtime::{
-    AUTORUN_FILES, AgentRuntime, ContentBlock, EventKind, EventStream, Handle, MESSAGE_CHUNK_META,
+    AUTORUN_FILES, AgentRuntime, ContentBlock, ErrorKind, EventKind, EventStream, Handle, MESSAGE_CHUNK_META,
     RuntimeError, RuntimeEvent, SideEffects, Speaker, StopReason, THOUGHT_CHUNK_META, ToolOutcome, TurnInput,
     Usage,
 };
@@ -150,7 +150,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
     ) -> Result<(Self, Vec<RuntimeEvent>), RuntimeError> {
         if governance.policy.gate.is_frozen() {
             let what = "everything is stopped: an approver can resume it with `tribune resume`";
-            return Err(RuntimeError::new("frozen", what));
+            return Err(RuntimeError::new(ErrorKind::Frozen, what));
         }
         let journal = governance.journal(&handle).await?.lock_owned().await;
         // Read while the rest is prepared.
@@ -314,7 +314,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             }
             () = self.limit.over() => {
                 let what = "the turn took longer than `sessions.turnMinutes` allows, and was ended";
-                self.end(Vec::new(), RuntimeError::new("turn_limit", what).into()).await
+                self.end(Vec::new(), RuntimeError::new(ErrorKind::TurnLimit, what).into()).await
             }
             // Output from before a request is handled before the request.
             items = self.backend.next() => match items {
@@ -392,7 +392,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
                 Ok(Err(error)) => return self.end(kinds, error.into()).await,
                 Err(_) => {
                     let what = "the backend failed unexpectedly: see the daemon log";
-                    return self.end(kinds, RuntimeError::new("backend_panicked", what).into()).await;
+                    return self.end(kinds, RuntimeError::new(ErrorKind::BackendPanicked, what).into()).await;
                 }
             };
             // Counted before anything is held back, so that a backend cannot emit without limit while nothing is shown.
@@ -453,7 +453,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
                 | EventKind::LedgerAppend { .. } => {
                     let what =
                         "the backend reported an effect without asking for permission, and was stopped";
-                    return self.end(kinds, RuntimeError::new("ungoverned", what).into()).await;
+                    return self.end(kinds, RuntimeError::new(ErrorKind::Ungoverned, what).into()).await;
                 }
             };
             if let Some(shown) = shown {
@@ -462,7 +462,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             if self.output_bytes > MAX_OUTPUT_BYTES {
                 let what =
                     format!("the turn produced more than {MAX_OUTPUT_BYTES} bytes of output, and was ended");
-                return self.end(kinds, RuntimeError::new("too_long", what).into()).await;
+                return self.end(kinds, RuntimeError::new(ErrorKind::TooLong, what).into()).await;
             }
         }
         let is_heard = !kinds.is_empty();
@@ -522,7 +522,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         pending.push(EventKind::LedgerAppend { entry: Box::new(entry) });
         let what =
             "the agent executed a call without permission, and was stopped: see the ledger of its session";
-        self.end(pending, RuntimeError::new("ungoverned", what).into()).await
+        self.end(pending, RuntimeError::new(ErrorKind::Ungoverned, what).into()).await
     }
 
     /// The code and message of an error as they are shown. Some messages quote the request, and with it the
@@ -643,5 +643,5 @@ async fn wait(sleep: &mut Option<Pin<Box<Sleep>>>) {
 }
 
 fn ended_early() -> RuntimeError {
-    RuntimeError::new("ended_early", "the stream of the backend ended before the turn was done")
+    RuntimeError::new(ErrorKind::EndedEarly, "the stream of the backend ended before the turn was done")
 }

@@ -20,7 +20,7 @@ use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
-use tribune_runtime::{RuntimeError, SessionKey, SessionState, ToolCall};
+use tribune_runtime::{ErrorKind, RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_storage::store::{Appended, SessionRow, StoreError};
 
 use super::external_calls::FULL;
@@ -79,18 +79,47 @@ impl SideLog {
 /// Why a connection is not made, changes are not landed, or a server is not started.
 #[derive(Debug)]
 pub struct Denied {
-    pub code: &'static str,
+    pub code: DenialCode,
     pub message: String,
     /// Whether a recorded verdict has this denial.
     pub is_recorded: bool,
 }
 
+/// The kind of a denial. Its text is part of the ledger and wire formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialCode {
+    /// The law or a person denied it.
+    Denied,
+    /// Nobody decided in time.
+    Undecided,
+    /// No person can be asked yet.
+    CannotAsk,
+    TooManyWaiting,
+    NoSession,
+    Storage,
+    Internal,
+}
+
+impl DenialCode {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Undecided => "undecided",
+            Self::CannotAsk => "cannot_ask",
+            Self::TooManyWaiting => "too_many_waiting",
+            Self::NoSession => "no_session",
+            Self::Storage => "storage",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Denied {
-    fn judged(code: &'static str, message: impl Into<String>) -> Self {
+    fn judged(code: DenialCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: true }
     }
 
-    fn unjudged(code: &'static str, message: impl Into<String>) -> Self {
+    fn unjudged(code: DenialCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: false }
     }
 }
@@ -98,13 +127,16 @@ impl Denied {
 impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "a request was denied because it could not be recorded");
-        Self::unjudged("storage", "nothing can be recorded, so nothing is allowed: tell the operator")
+        Self::unjudged(
+            DenialCode::Storage,
+            "nothing can be recorded, so nothing is allowed: tell the operator",
+        )
     }
 }
 
 impl From<RuntimeError> for Denied {
     fn from(error: RuntimeError) -> Self {
-        Self::unjudged("internal", error.message)
+        Self::unjudged(DenialCode::Internal, error.message)
     }
 }
 
@@ -252,8 +284,9 @@ impl OutOfTurnRequest<'_> {
         let outlives = self.beside == SideLog::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
         let found = row.and_then(|row| PolicyContext::of(&row).map(|standing| (row, standing)));
-        let (row, mut standing) = found
-            .ok_or_else(|| Denied::unjudged("no_session", "the session is closed: open it again first"))?;
+        let (row, mut standing) = found.ok_or_else(|| {
+            Denied::unjudged(DenialCode::NoSession, "the session is closed: open it again first")
+        })?;
         standing.labels = self.carries.map_or(standing.labels, |carried| standing.labels.meet(carried));
         Ok((row, standing))
     }
@@ -320,13 +353,13 @@ impl OutOfTurnRequest<'_> {
     ) -> Result<(Requested, Cid), Denied> {
         let gate = &self.out_of_turn.gate;
         if !gate.inbox.has_room(self.key.as_str()) {
-            return Err(Denied::judged("too_many_waiting", FULL));
+            return Err(Denied::judged(DenialCode::TooManyWaiting, FULL));
         }
         let action = self.action(standing);
         let json = json_of(&action)?;
         let Some(commitment) = self.out_of_turn.storage.vault.keep(&row.id, &json).await? else {
             let what = "no person can be asked before the first turn of the session: start with a turn";
-            return Err(Denied::judged("cannot_ask", what));
+            return Err(Denied::judged(DenialCode::CannotAsk, what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
         let expires_at = expires_at.min(self.out_of_turn.storage.clock.now().plus(wait).to_string());
@@ -351,8 +384,7 @@ impl OutOfTurnRequest<'_> {
             runner: CallRunner::Caller,
             instead_of: None,
             changed: Vec::new(),
-            workspace: action.workspace.clone(),
-            further: action.further.clone(),
+            roots: action.roots.clone(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let line = (EntryQuality::Approval, vec![entry]);
@@ -379,11 +411,11 @@ impl OutOfTurnRequest<'_> {
         };
         match given_up {
             Ok(ApprovalDecision::Allowed { .. }) => {}
-            Ok(ApprovalDecision::Expired) => return Err(Denied::judged("undecided", LATE)),
-            Ok(ruling) => return Err(Denied::judged("denied", ruling.sentence())),
+            Ok(ApprovalDecision::Expired) => return Err(Denied::judged(DenialCode::Undecided, LATE)),
+            Ok(ruling) => return Err(Denied::judged(DenialCode::Denied, ruling.sentence())),
             Err(why) => {
                 inbox.withdraw(&[id]).await;
-                return Err(Denied::judged("undecided", why));
+                return Err(Denied::judged(DenialCode::Undecided, why));
             }
         }
         let (_, standing) = self.standing().await?;
@@ -400,9 +432,9 @@ impl OutOfTurnRequest<'_> {
 }
 
 fn denied(verdict: &Verdict) -> Denied {
-    Denied::judged("denied", denial(verdict).content)
+    Denied::judged(DenialCode::Denied, denial(verdict).content)
 }
 
 fn digest(action: &Action) -> Result<String, RuntimeError> {
-    action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))
+    action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }

@@ -243,7 +243,7 @@ impl SessionWriter {
     /// Waits until the batch is durable.
     pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, StoreError> {
         let PendingWrite { mode, number, events } = page;
-        let wal = self.storage.ledger.daybook();
+        let wal = self.storage.ledger.wal();
         match (number, mode) {
             (None, _) => {}
             (Some(number), FlushMode::Own | FlushMode::Midway) => wal.wait_durable_async(number).await?,
@@ -267,10 +267,10 @@ impl SessionWriter {
             false => Some(self.storage.vault.part(batch, mode.more_follows()).await?),
         };
         let bytes = content.as_ref().map_or(0, VaultPart::bytes);
-        let wal = self.storage.ledger.daybook();
+        let wal = self.storage.ledger.wal();
         if !wal.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
-            wal.written().await;
-            let content = content.map(VaultPart::past_the_book).transpose()?;
+            wal.wait_all_durable().await;
+            let content = content.map(VaultPart::bypass_wal).transpose()?;
             if !entries.is_empty() {
                 self.storage.ledger.append_placed(entries).await?;
             }

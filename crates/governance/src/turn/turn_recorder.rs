@@ -15,7 +15,7 @@ use tribune_records::ledger_payloads::{
     CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord, VerdictRecord,
 };
 use tribune_records::outcome::{Access, ToolRun};
-use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
+use tribune_runtime::{ContentBlock, ErrorKind, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
 
 use super::Governance;
 use super::session_writer::{Durable, EntryDraft, FlushMode, PendingWrite, SessionWriter, WriteBatch};
@@ -203,8 +203,9 @@ impl TurnRecorder {
         text: &str,
     ) -> Result<Recorded, RuntimeError> {
         let input = draft::reworded(&recorded.call.name, &recorded.call.input, text);
-        let input =
-            input.ok_or_else(|| RuntimeError::new("internal", "the call has no text that can be changed"))?;
+        let input = input.ok_or_else(|| {
+            RuntimeError::new(ErrorKind::Internal, "the call has no text that can be changed")
+        })?;
         self.in_place(recorded, by, input)
     }
 
@@ -327,10 +328,11 @@ impl TurnRecorder {
         let tool = &recorded.call.name;
         let (roles, needs, expires_at) = gate.terms(tool);
         let risk = gate.risk(tool).to_owned();
-        let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
+        let digest =
+            action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))?;
         let (instead_of, changed) =
             instead_of.map_or((None, Vec::new()), |(id, changed)| (Some(id), changed));
-        let (workspace, further) = (action.workspace.clone(), action.further.clone());
+        let roots = action.roots.clone();
         // The labels that the gate used. The approver is shown the same ones.
         let labels = action.labels;
         let action = self.content(action)?;
@@ -354,8 +356,7 @@ impl TurnRecorder {
             runner: recorded.runner,
             instead_of,
             changed,
-            workspace,
-            further,
+            roots,
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let parents = vec![recorded.entry, verdict_entry];
@@ -523,7 +524,7 @@ pub(super) fn denial(verdict: &Verdict) -> ToolOutcome {
 }
 
 pub(super) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, RuntimeError> {
-    serde_json::to_vec(value).map_err(|error| RuntimeError::new("internal", error.to_string()))
+    serde_json::to_vec(value).map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 /// The input of a call as it was recorded.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_contract::ResourceLimits;
+use tribune_governance::turn::DenialCode;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{AgentId, CloseReason, SessionKey, SessionState};
@@ -90,9 +91,9 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Sockets(#[from] SessionSocketError),
-    /// The denial by the law, with its error code.
+    /// A denial, with its kind.
     #[error("{1}")]
-    Barred(&'static str, String),
+    Barred(DenialCode, String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
     Leaving,
 }
@@ -274,7 +275,8 @@ impl Runs {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
         let rows = self.sessions.list(filter, MAX_LEFT).await?;
-        let left = rows.iter().filter(|row| row.backend == RUN_BACKEND && row.state != SessionState::Closed);
+        let left =
+            rows.iter().filter(|row| row.terms.backend == RUN_BACKEND && row.state != SessionState::Closed);
         for key in left.filter_map(|row| row.key.parse::<SessionKey>().ok()) {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             governance.note_run(&key, &record).await?;
