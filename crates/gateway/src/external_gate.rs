@@ -9,7 +9,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_constitution::Trust;
-use tribune_governance::turn::{ExternalCallState, ExternalDecision, Heard};
+use tribune_governance::turn::{ExternalCallState, ExternalDecision, ExternalMessage};
 use tribune_runtime::{SessionKey, ToolCall};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -162,11 +162,11 @@ impl Api {
                 .find(|trust| trust.as_str() == word)
                 .ok_or_else(|| ApiError::params("trust must be owner, verified, community or untrusted"))?,
         };
-        let heard = Heard { text: message.text, trust };
+        let heard = ExternalMessage { text: message.text, trust };
         let labels = self
             .sessions
             .governance()
-            .heard(&key, heard)
+            .record_external_message(&key, heard)
             .await
             .map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
@@ -186,7 +186,7 @@ impl Api {
         let standpoint = self
             .sessions
             .governance()
-            .asked_for(&key, call, wait)
+            .request_external_call(&key, call, wait)
             .await
             .map_err(tribune_sessions::session::SessionError::from)?;
         let ExternalCallState { verdict, rules, reason, approval, cid } = standpoint;
@@ -214,7 +214,7 @@ impl Api {
         let labels = self
             .sessions
             .governance()
-            .done_elsewhere(&key, &call.tool_call_id, text, call.is_error)
+            .record_external_result(&key, &call.tool_call_id, text, call.is_error)
             .await
             .map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })

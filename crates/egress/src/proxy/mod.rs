@@ -101,7 +101,7 @@ impl Egress {
             Ok(Some((wanted, head))) => self.wanted(stream, from, &stops, wanted, head).await,
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
-                self.out_of_turn.note_crossing(from.0, None, &record).await;
+                self.out_of_turn.record_connection_end(from.0, None, &record).await;
                 send_denial(stream, &refusal).await;
             }
         }
@@ -140,13 +140,13 @@ impl Egress {
             }
         };
         let admitted =
-            self.out_of_turn.cross((session, outlets.carries), (call, vetoes), self.limits.ask, gone).await;
+            self.out_of_turn.authorize(session, outlets.carries, call, vetoes, self.limits.ask, gone).await;
         let admission = match admitted {
             Ok(admission) => admission,
             Err(Denied { code, message, is_recorded }) => {
                 if !is_recorded {
                     let record = EgressRecord::Refused { code: code.to_owned() };
-                    self.out_of_turn.note_crossing(session, None, &record).await;
+                    self.out_of_turn.record_connection_end(session, None, &record).await;
                 }
                 return send_denial(stream, &Refusal::denied(code, message)).await;
             }
@@ -158,7 +158,7 @@ impl Egress {
         let (sent, received) = (gauge.sent(), gauge.received());
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
-        self.out_of_turn.note_crossing(session, Some(entry), &record).await;
+        self.out_of_turn.record_connection_end(session, Some(entry), &record).await;
     }
 
     /// Vetoes an unlisted destination that no approval could open, such as this machine or its network, so that no person is asked.
