@@ -29,7 +29,7 @@ use tribune_redact::Redactor;
 use tribune_runtime::{AgentId, SessionKey, ToolCall, ToolSpec};
 
 pub use self::admission::Admission;
-pub(crate) use self::admission::Ticket;
+pub(crate) use self::admission::PendingAdmission;
 use self::exception_quota::ExceptionQuota;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
@@ -130,13 +130,13 @@ impl PolicyContext {
 
 /// The input of a decision: a call and its circumstances.
 pub(crate) struct AuthorizationRequest<'a> {
-    pub(crate) standing: &'a PolicyContext,
+    pub(crate) context: &'a PolicyContext,
     pub(crate) tool: &'a str,
     pub(crate) stage: DecisionStage,
     /// `None` while the list of offered tools is made.
     pub(crate) input: Option<&'a Value>,
     /// The input before a hook narrowed it, if one did.
-    pub(crate) asked: Option<&'a Value>,
+    pub(crate) original_input: Option<&'a Value>,
     /// The files that the outcome depends on. Reads the disk.
     pub(crate) runs: &'a dyn Fn() -> Files,
     /// The owner's messages of this turn.
@@ -161,7 +161,7 @@ pub(crate) struct AllowToken {
 
 impl Authorization {
     /// The proof, if the verdict allows the call.
-    pub(crate) fn leave(&self) -> Option<AllowToken> {
+    pub(crate) fn allow_token(&self) -> Option<AllowToken> {
         self.verdict.is_allowed().then_some(AllowToken { labels: self.facts.labels })
     }
 
@@ -239,19 +239,19 @@ impl Gate {
 
     fn facts(&self, request: AuthorizationRequest<'_>) -> Facts {
         let AuthorizationRequest {
-            standing,
+            context,
             tool,
             stage,
             input,
-            asked,
+            original_input,
             runs,
             owner_words,
             mut vetoes,
             approval,
         } = request;
-        vetoes.extend(standing.tool_restriction(tool));
-        let key = &standing.key;
-        let arguments = |input: &Value| self.argument_facts(standing, (tool, input), runs, owner_words);
+        vetoes.extend(context.tool_restriction(tool));
+        let key = &context.key;
+        let arguments = |input: &Value| self.argument_facts(context, tool, input, runs, owner_words);
         let none =
             || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
         let OriginalCall { provenance, args, grant } = input.map_or_else(none, arguments);
@@ -262,9 +262,9 @@ impl Gate {
             session: key.to_string(),
             kind: if key.is_subagent() { SessionKind::Subagent } else { SessionKind::Main },
             channel: key.channel().unwrap_or("none").to_owned(),
-            mandates: standing.mandates.clone(),
+            mandates: context.mandates.clone(),
             tool: tool.to_owned(),
-            labels: standing.labels,
+            labels: context.labels,
             provenance,
             args,
             frozen: self.freeze.is_on(),
@@ -273,7 +273,7 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-            original_call: asked.map(arguments).map(Box::new),
+            original_call: original_input.map(arguments).map(Box::new),
             approval_mode: self.mode_of(key.agent()),
         }
     }
@@ -281,13 +281,14 @@ impl Gate {
     /// The facts about the arguments of a call.
     fn argument_facts(
         &self,
-        standing: &PolicyContext,
-        (tool, input): (&str, &Value),
+        context: &PolicyContext,
+        tool: &str,
+        input: &Value,
         runs: &dyn Fn() -> Files,
         owner_words: &[&str],
     ) -> OriginalCall {
-        let key = &standing.key;
-        let ground = &standing.ground;
+        let key = &context.key;
+        let ground = &context.ground;
         let mut args = args_of(tool, input, ground.additional_directories());
         // The workspace folder itself may lie below an autorun path.
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
@@ -301,7 +302,7 @@ impl Gate {
             schema: &schema,
             input,
             args: &args,
-            labels: standing.labels,
+            labels: context.labels,
             roots: &CallRoots::of_args(ground, &args),
         };
         // Only grants for commands are bound to the files that the command runs.
@@ -323,7 +324,7 @@ impl Gate {
     pub(crate) fn action(
         &self,
         dependencies: CallDependencies,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         call: &ToolCall,
     ) -> Action {
         let CallDependencies { files, texts, cwd, env } = dependencies;
@@ -335,14 +336,14 @@ impl Gate {
             cwd,
             env,
             constitution: self.law.hash().to_string(),
-            labels: standing.labels,
+            labels: context.labels,
             texts,
-            roots: CallRoots::of_call(&standing.ground, call),
+            roots: CallRoots::of_call(&context.ground, call),
         }
     }
 
     /// The action of a call that an external harness executes. Its dependencies there are unknown.
-    pub(crate) fn action_elsewhere(&self, standing: &PolicyContext, call: &ToolCall) -> Action {
+    pub(crate) fn action_elsewhere(&self, context: &PolicyContext, call: &ToolCall) -> Action {
         Action {
             tool: call.name.clone(),
             schema: String::new(),
@@ -351,9 +352,9 @@ impl Gate {
             cwd: None,
             env: Vec::new(),
             constitution: self.law.hash().to_string(),
-            labels: standing.labels,
+            labels: context.labels,
             texts: Default::default(),
-            roots: CallRoots::of_call(&standing.ground, call),
+            roots: CallRoots::of_call(&context.ground, call),
         }
     }
 
@@ -368,26 +369,28 @@ impl Gate {
     }
 
     /// The label changes after a call. `tool` is the tool that ran, if one ran.
-    pub fn moved(
+    pub fn propagate_labels(
         &self,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         tool: Option<&str>,
-        touched: (&[Access], CallEnd),
+        touched: &[Access],
+        end: CallEnd,
     ) -> Result<LabelChange, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
-        let (ground, readers, redactor) = (&standing.ground(), &self.storage.readers, &*self.redactor);
-        label_store::moved(
+        let (ground, readers, redactor) = (&context.ground(), &self.storage.readers, &*self.redactor);
+        label_store::propagate_labels(
             label_store::LabelStore { ground, readers, redactor },
-            standing.labels,
+            context.labels,
             output,
             touched,
+            end,
         )
     }
 
     /// The labels of everything that a call with unknown outcome may have written.
-    pub(crate) fn left_behind(
+    pub(crate) fn possible_writes(
         &self,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         tool: &str,
     ) -> Result<Vec<LabelRecord>, StoreError> {
         let writes =
@@ -397,13 +400,13 @@ impl Gate {
             return Ok(Vec::new());
         }
         // It may have written any file.
-        let touched: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Wrote).collect();
-        Ok(self.moved(standing, None, (&touched, CallEnd::Badly))?.wrote)
+        let touched: Vec<Access> = Resource::all_of(&context.ground).map(Access::Wrote).collect();
+        Ok(self.propagate_labels(context, None, &touched, CallEnd::Badly)?.wrote)
     }
 
     /// The labels of a mailbox message: those of its sender, if that was an agent of this daemon, but never those of the owner's
     /// own words.
-    pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
+    pub(crate) fn message_labels(&self, id: &str) -> Result<Labels, StoreError> {
         Ok(self.stored_labels(&format!("letter:{id}"))?.for_sub_agent())
     }
 
@@ -448,7 +451,7 @@ impl Gate {
     }
 
     /// Whether an approved request is still for the same action: compares the digests.
-    pub(crate) fn still_fits(&self, requested: &Requested, action: &Action) -> bool {
+    pub(crate) fn matches_digest(&self, requested: &Requested, action: &Action) -> bool {
         action.digest().is_ok_and(|digest| digest == requested.digest)
     }
 }

@@ -17,7 +17,7 @@ use super::budgets::{Account, Budgets, Payer};
 
 /// The token usage that a provider reported for a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Told {
+pub enum ReportedUsage {
     All(TokenUsage),
     /// The response was incomplete, so the usage is at least this.
     Some(TokenUsage),
@@ -80,7 +80,7 @@ impl Reservation {
     }
 
     /// Counts the actual cost and records it.
-    pub async fn settle(mut self, reported: Told) {
+    pub async fn settle(mut self, reported: ReportedUsage) {
         self.place().await;
         let (usage, estimated) = self.usage(reported);
         let price = self.budgets.config.prices.get(&self.model);
@@ -132,10 +132,10 @@ impl Reservation {
     }
 
     /// The billed usage, and whether it is an estimate: unreported tokens count as the whole reservation.
-    fn usage(&self, reported: Told) -> (TokenUsage, bool) {
+    fn usage(&self, reported: ReportedUsage) -> (TokenUsage, bool) {
         match reported {
-            Told::All(usage) if usage != TokenUsage::default() => (usage, false),
-            Told::All(usage) | Told::Some(usage) => {
+            ReportedUsage::All(usage) if usage != TokenUsage::default() => (usage, false),
+            ReportedUsage::All(usage) | ReportedUsage::Some(usage) => {
                 let input = if usage.prompt() == 0 { self.prompt } else { usage.input };
                 (TokenUsage { input, output: usage.output.max(self.answer), ..usage }, true)
             }
