@@ -25,10 +25,10 @@ use super::pending::{Card, PendingApprovals};
 use crate::storage_handles::StorageHandles;
 
 /// Most pending approvals of all sessions together; more than a person can read.
-pub const MAX_PENDING: usize = 20_000;
+pub(crate) const MAX_PENDING: usize = 20_000;
 
 /// Most pending approvals of one session. An agent with more of them is not being answered.
-pub const MAX_PENDING_PER_SESSION: usize = 64;
+const MAX_PENDING_PER_SESSION: usize = 64;
 
 /// Attempts, and the wait per attempt, of a decision whose request is recorded but not yet in the inbox.
 const CLAIM_ATTEMPTS: usize = 20;
@@ -38,7 +38,7 @@ const CLAIM_WAIT: Duration = Duration::from_millis(100);
 const WRITTEN_AT_ONCE: usize = 64;
 
 /// Longest reason of a decision, in characters.
-pub const MAX_REASON_CHARS: usize = 500;
+pub(super) const MAX_REASON_CHARS: usize = 500;
 
 /// The inbox of a daemon; clones share its state.
 #[derive(Debug, Clone)]

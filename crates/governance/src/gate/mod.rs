@@ -5,10 +5,12 @@
 //! an `Admission` and nothing else.
 
 mod admission;
+mod authorization;
 mod exception_quota;
 mod freeze;
 pub mod hooks;
 mod label_store;
+mod policy_context;
 mod stop_signal;
 
 use std::collections::HashMap;
@@ -20,20 +22,22 @@ use serde_json::Value;
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::{ArgumentUse, is_from_owner};
 use tribune_constitution::{
-    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, DecisionStage, Facts, Labels,
-    OriginalCall, SessionKind, ToolManifest, Verdict, Veto,
+    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, Facts, Labels, OriginalCall,
+    SessionKind, ToolManifest, Verdict,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 use tribune_redact::Redactor;
-use tribune_runtime::{AgentId, SessionKey, ToolCall, ToolSpec};
+use tribune_runtime::{AgentId, ToolCall, ToolSpec};
 
 pub use self::admission::Admission;
 pub(crate) use self::admission::PendingAdmission;
+pub(crate) use self::authorization::{AllowToken, Authorization, AuthorizationRequest};
 use self::exception_quota::ExceptionQuota;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
 pub use self::label_store::{CallEnd, LabelChange, schedule};
+pub use self::policy_context::PolicyContext;
 use self::stop_signal::StopSignal;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
@@ -43,7 +47,6 @@ use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
 use tribune_records::ledger_payloads::LabelRecord;
 use tribune_records::outcome::{Access, Resource};
-use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Agents;
 use tribune_storage::store::{SessionRow, StoreError};
 
@@ -54,16 +57,13 @@ use crate::turn::CallDependencies;
 /// How long a call waits for a person unless the law sets another time.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Name of the veto against a tool that a sub-agent was not given.
-const NARROWED: &str = "spawn.narrowed";
-
 /// The gate of a daemon.
 #[derive(Debug)]
 pub struct Gate {
     pub law: Arc<Constitution>,
     pub inbox: Inbox,
     /// Whether any approver can be asked.
-    pub approvers: ApproverAvailability,
+    approvers: ApproverAvailability,
     pub hooks: Hooks,
     redactor: Arc<Redactor>,
     freeze: Freeze,
@@ -81,94 +81,6 @@ pub struct Gate {
 pub enum ApproverAvailability {
     Someone,
     Nobody,
-}
-
-/// What the gate knows of a session.
-#[derive(Debug, Clone)]
-pub struct PolicyContext {
-    pub key: Arc<SessionKey>,
-    /// Its own mandate, then those of its ancestors.
-    pub(crate) mandates: Vec<String>,
-    /// The only tools it may use, if its parent restricted them.
-    pub(crate) tools: Option<Vec<String>>,
-    pub(crate) labels: Labels,
-    /// Its workspace folders.
-    pub ground: WorkspaceRoots,
-}
-
-impl PolicyContext {
-    /// The context of a session in the ledger. `None` if its key is invalid.
-    pub fn of(row: &SessionRow) -> Option<Self> {
-        let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
-        Some(Self {
-            ground: row.ground(key.agent()),
-            key,
-            mandates: row.mandates().collect(),
-            tools: row.inherited.tools.clone(),
-            labels: row.labels,
-        })
-    }
-
-    /// Its workspace folders.
-    pub fn ground(&self) -> WorkspaceRoots {
-        self.ground.clone()
-    }
-
-    /// Its own mandate.
-    pub(crate) fn mandate(&self) -> &str {
-        self.mandates.first().map_or("", String::as_str)
-    }
-
-    /// The veto against a tool that the session was not given when it was started.
-    fn tool_restriction(&self, tool: &str) -> Option<Veto> {
-        let tools = self.tools.as_ref()?;
-        let is_given = tools.iter().any(|given| given == tool);
-        let reason = "this sub-agent was started with other tools: do without, or leave it to who started it";
-        (!is_given).then(|| Veto::new(NARROWED, reason))
-    }
-}
-
-/// The input of a decision: a call and its circumstances.
-pub(crate) struct AuthorizationRequest<'a> {
-    pub(crate) context: &'a PolicyContext,
-    pub(crate) tool: &'a str,
-    pub(crate) stage: DecisionStage,
-    /// `None` while the list of offered tools is made.
-    pub(crate) input: Option<&'a Value>,
-    /// The input before a hook narrowed it, if one did.
-    pub(crate) original_input: Option<&'a Value>,
-    /// The files that the outcome depends on. Reads the disk.
-    pub(crate) runs: &'a dyn Fn() -> Files,
-    /// The owner's messages of this turn.
-    pub(crate) owner_words: &'a [&'a str],
-    pub(crate) vetoes: Vec<Veto>,
-    /// A person's decision about exactly this call.
-    pub(crate) approval: Option<&'a str>,
-}
-
-/// A verdict with its facts. Only the gate makes one.
-#[derive(Debug)]
-pub(crate) struct Authorization {
-    facts: Facts,
-    verdict: Verdict,
-}
-
-/// Proof that a call is allowed; a [`PendingAdmission`] is made from it. Only an [`Authorization`] gives one.
-#[derive(Debug)]
-pub(crate) struct AllowToken {
-    labels: Labels,
-}
-
-impl Authorization {
-    /// The proof, if the verdict allows the call.
-    pub(crate) fn allow_token(&self) -> Option<AllowToken> {
-        self.verdict.is_allowed().then_some(AllowToken { labels: self.facts.labels })
-    }
-
-    /// Facts and verdict, for the ledger.
-    pub(crate) fn into_parts(self) -> (Facts, Verdict) {
-        (self.facts, self.verdict)
-    }
 }
 
 impl Gate {

@@ -37,7 +37,7 @@ pub(super) enum Account {
 }
 
 /// A limit that a request would exceed.
-pub(super) struct Over {
+pub(super) struct ExceededLimit {
     pub(super) account: Account,
     pub(super) limit: SpendLimit,
     pub(super) raised: Amount,
@@ -109,12 +109,12 @@ impl Budgets {
             let balance = accounts.get(account).copied().unwrap_or_default();
             !limit.holds(balance.spent + balance.reserved + amount, balance.raised)
         };
-        let over: Vec<Over> = limits
+        let over: Vec<ExceededLimit> = limits
             .iter()
             .filter(is_over)
             .map(|(account, limit)| {
                 let Balance { spent, reserved, raised } = accounts.get(account).copied().unwrap_or_default();
-                Over { account: account.clone(), limit: *limit, raised, used: spent + reserved }
+                ExceededLimit { account: account.clone(), limit: *limit, raised, used: spent + reserved }
             })
             .collect();
         if over.is_empty() {

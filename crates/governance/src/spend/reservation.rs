@@ -44,14 +44,14 @@ pub(super) enum Stage {
     /// Nothing was sent yet.
     Planned,
     /// The reservation is recorded, so the request may be sent.
-    OnRecord(Begun),
+    OnRecord(ReservationEntry),
     /// The cost is counted.
     Settled,
 }
 
 /// The ledger entry of the reservation.
 #[derive(Debug)]
-pub(super) enum Begun {
+pub(super) enum ReservationEntry {
     /// It is durable; its position is not known yet.
     Durable(Receipt),
     Placed(Cid),
@@ -75,7 +75,8 @@ impl Reservation {
     /// Records the reservation. Nothing may be sent before this returns.
     pub async fn put_on_record(&mut self) -> Result<(), StoreError> {
         let draft = self.budgets.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
-        self.stage = Stage::OnRecord(Begun::Durable(self.budgets.ledger.append_early(&draft).await?));
+        self.stage =
+            Stage::OnRecord(ReservationEntry::Durable(self.budgets.ledger.append_early(&draft).await?));
         Ok(())
     }
 
@@ -102,10 +103,10 @@ impl Reservation {
 
     /// Resolves the position of the reservation's entry before anything is counted. A request cancelled here is billed in full.
     async fn place(&mut self) {
-        if let Stage::OnRecord(Begun::Durable(receipt)) = &mut self.stage
+        if let Stage::OnRecord(ReservationEntry::Durable(receipt)) = &mut self.stage
             && let Ok(placed) = self.budgets.ledger.append_with_position(receipt).await
         {
-            self.stage = Stage::OnRecord(Begun::Placed(placed.cid));
+            self.stage = Stage::OnRecord(ReservationEntry::Placed(placed.cid));
         }
     }
 
@@ -153,8 +154,8 @@ impl Reservation {
         }
         drop(accounts);
         match std::mem::replace(&mut self.stage, Stage::Settled) {
-            Stage::OnRecord(Begun::Placed(begun)) => Some(begun),
-            Stage::OnRecord(Begun::Durable(mut receipt)) => {
+            Stage::OnRecord(ReservationEntry::Placed(begun)) => Some(begun),
+            Stage::OnRecord(ReservationEntry::Durable(mut receipt)) => {
                 self.budgets.ledger.append_with_position_blocking(&mut receipt).ok().map(|placed| placed.cid)
             }
             Stage::Planned | Stage::Settled => None,

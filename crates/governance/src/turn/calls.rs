@@ -15,16 +15,17 @@ use tribune_constitution::{DecisionStage, EGRESS, LAND, MCP_SERVER, SPEND, Veto}
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::ApprovalDecision;
-use tribune_records::approval::record::{ApprovalState, CallRunner, Requested};
+use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::CallOutcome;
 use tribune_records::outcome::ToolRun;
 use tribune_runtime::{
-    ErrorKind, EventKind, PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome,
+    ErrorKind, PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome,
 };
 
 use super::agent_executed_calls::GrantedCall;
-use super::call_decision::{Attempt, CallDecision, CallReview, ReplacedRequest};
+use super::call_decision::{Attempt, CallDecision, CallReview};
 use super::external_calls::FULL;
+use super::parked_calls::ParkedCall;
 use super::toolbox::{PendingOutcome, Responder, ToolRequest};
 use super::turn_recorder::{Execution, LedgerCall, TurnRecorder};
 use crate::gate::hooks::HookSubject;
@@ -36,9 +37,6 @@ pub(super) const MAX_CALL_BYTES: usize = 1 << 20;
 
 /// Maximum number of calls in one turn.
 const MAX_CALLS: usize = 10_000;
-
-/// How often a call whose action keeps changing returns to the inbox.
-const MAX_ATTEMPTS: u32 = 8;
 
 /// The calls of one turn that are not over.
 #[derive(Default)]
@@ -78,15 +76,6 @@ pub(super) struct HookResult {
     /// The input before a hook changed it, if one did.
     original_input: Option<Value>,
     vetoes: Vec<Veto>,
-}
-
-/// A call that waits for a person.
-pub(super) struct ParkedCall {
-    recorded: LedgerCall,
-    answer: Responder,
-    requested: Requested,
-    action: Action,
-    attempt: u32,
 }
 
 /// The events to emit, and whether the turn should end.
@@ -242,126 +231,8 @@ impl Calls {
         }
     }
 
-    /// Handles the decision of a person, or the end of a request without one.
-    async fn on_decision(
-        &mut self,
-        recorder: &mut TurnRecorder,
-        parked: ParkedCall,
-        decision: ApprovalDecision,
-        owner_words: &[&str],
-    ) -> Result<CallStep, RuntimeError> {
-        let ParkedCall { recorded, answer, requested, action, attempt } = parked;
-        let state = decision.state();
-        recorder
-            .event(EventKind::ApprovalDecided { id: requested.id.clone(), state: state.as_str().to_owned() });
-        if state != ApprovalState::Allowed {
-            let stop = matches!(decision, ApprovalDecision::Denied { stop: true, .. });
-            let outcome = match decision {
-                ApprovalDecision::Answered => ToolOutcome::good(decision.sentence()),
-                _ => ToolOutcome::error(decision.sentence()),
-            };
-            let how =
-                if state == ApprovalState::Withdrawn { CallOutcome::Cancelled } else { CallOutcome::Denied };
-            let result = recorder.record_denial(&recorded, &outcome, how, vec![recorded.entry])?;
-            let handled = self.refuse(recorder, &recorded, answer, outcome, result).await?;
-            return Ok(CallStep { stop, ..handled });
-        }
-        let now = action_now(recorder, &recorded.call).await?;
-        let matches_digest = recorder.governance.policy.gate.matches_digest(&requested, &now);
-        // From here on the call has the text that was allowed.
-        let recorded = match decision {
-            ApprovalDecision::Allowed { by, text: Some(text) } => recorder.reworded(recorded, by, &text)?,
-            _ => recorded,
-        };
-        if !matches_digest && attempt >= MAX_ATTEMPTS {
-            let what = "denied: the approved action kept changing before it could run";
-            let outcome = ToolOutcome::error(what);
-            let result =
-                recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-            return self.refuse(recorder, &recorded, answer, outcome, result).await;
-        }
-        if !matches_digest {
-            // The approved action is not the one that would run: the call returns to the inbox, with what changed.
-            let now = action_now(recorder, &recorded.call).await?;
-            let changed = action.changed(&now);
-            let review = CallReview { owner_words, ..CallReview::at(DecisionStage::Dispatch) };
-            return match recorder.judge(&recorded, review)? {
-                CallDecision::Allowed(pending) => {
-                    self.start_execution(recorder, recorded, answer, pending).await
-                }
-                CallDecision::Denied(outcome, result) => {
-                    self.refuse(recorder, &recorded, answer, outcome, result).await
-                }
-                CallDecision::Asked(verdict, entry) => {
-                    let attempt = attempt + 1;
-                    let replaces = Some(ReplacedRequest { id: requested.id, changed });
-                    let request = Attempt { number: attempt, replaces };
-                    let (requested, cid) = recorder.request(&recorded, verdict, entry, &now, request)?;
-                    self.park(recorder, ParkedCall { recorded, answer, requested, action: now, attempt }, cid)
-                        .await
-                }
-            };
-        }
-        self.dispatch(recorder, recorded, answer, &requested.id, owner_words).await
-    }
-
-    /// Continues a call that a person decided about before its daemon ended.
-    async fn resume_answered(
-        &mut self,
-        recorder: &mut TurnRecorder,
-        recorded: LedgerCall,
-        answer: Responder,
-        approval: &str,
-        decision: &ApprovalDecision,
-        owner_words: &[&str],
-    ) -> Result<CallStep, RuntimeError> {
-        if decision.state() == ApprovalState::Allowed {
-            return self.dispatch(recorder, recorded, answer, approval, owner_words).await;
-        }
-        let outcome = ToolOutcome::error(decision.sentence());
-        let result =
-            recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-        self.refuse(recorder, &recorded, answer, outcome, result).await
-    }
-
-    /// The last decision of the gate about a call that a person allowed.
-    async fn dispatch(
-        &mut self,
-        recorder: &mut TurnRecorder,
-        recorded: LedgerCall,
-        answer: Responder,
-        approval: &str,
-        owner_words: &[&str],
-    ) -> Result<CallStep, RuntimeError> {
-        let vetoes = match &answer {
-            Responder::Outcome(_) => Vec::new(),
-            Responder::Permission { .. } => {
-                recorder.path_alias_veto(&recorded.call).await?.into_iter().collect()
-            }
-        };
-        let review = CallReview {
-            approval: Some(approval),
-            owner_words,
-            vetoes,
-            ..CallReview::at(DecisionStage::Dispatch)
-        };
-        match recorder.judge(&recorded, review)? {
-            CallDecision::Allowed(pending) => self.start_execution(recorder, recorded, answer, pending).await,
-            CallDecision::Denied(outcome, result) => {
-                self.refuse(recorder, &recorded, answer, outcome, result).await
-            }
-            CallDecision::Asked(..) => {
-                let outcome =
-                    ToolOutcome::error("denied: the approved call may not run in its current state");
-                let result =
-                    recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, vec![recorded.entry])?;
-                self.refuse(recorder, &recorded, answer, outcome, result).await
-            }
-        }
-    }
-
     /// Writes the verdict, and starts the call when it is durable.
-    async fn start_execution(
+    pub(super) async fn start_execution(
         &mut self,
         recorder: &mut TurnRecorder,
         recorded: LedgerCall,
@@ -392,26 +263,8 @@ impl Calls {
         Ok(CallStep::events(written.events))
     }
 
-    /// Writes the approval request, and waits for a person when it is durable.
-    async fn park(
-        &mut self,
-        recorder: &mut TurnRecorder,
-        parked: ParkedCall,
-        request: Cid,
-    ) -> Result<CallStep, RuntimeError> {
-        self.untrack(&parked.recorded.call.id);
-        let written = recorder.write().await?;
-        self.track(&parked.recorded, Some(parked.requested.id.clone()));
-        let decision = recorder.governance.policy.gate.inbox.ask(parked.requested.clone(), request);
-        self.underway.push(Box::pin(async move {
-            let decision = decision.await.unwrap_or(ApprovalDecision::Withdrawn);
-            Progress::Decided(Box::new(parked), decision)
-        }));
-        Ok(CallStep::events(written.events))
-    }
-
     /// Writes the denial, which is in the batch, and answers the backend.
-    async fn refuse(
+    pub(super) async fn refuse(
         &mut self,
         recorder: &mut TurnRecorder,
         recorded: &LedgerCall,

@@ -1,6 +1,7 @@
 //! Crash recovery: records what was started and not finished as interrupted, so that the session can be used again.
 
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
@@ -105,32 +106,7 @@ impl Governance {
                 let Ok(cid) = unfinished.cid.parse() else { continue };
                 match kind {
                     "tool_call" => {
-                        let called: Option<ToolCallRecord> = self.record_of(cid).await?;
-                        let mut context = writer.lock().await.context.clone();
-                        if called.as_ref().is_some_and(|called| called.runner == CallRunner::Agent) {
-                            // The agent may have seen the result.
-                            context.labels = context.labels.meet(self.brings(&unfinished.name));
-                        }
-                        let record = ToolResultRecord {
-                            tool: unfinished.name.clone(),
-                            call_id: called.map(|called| called.call_id).unwrap_or_default(),
-                            outcome: CallOutcome::Interrupted,
-                            is_error: true,
-                            output_hash: None,
-                            labels: context.labels,
-                            wrote: self.policy.gate.possible_writes(&context, &unfinished.name)?,
-                            sandbox: None,
-                        };
-                        let mut writer = writer.lock().await;
-                        let mut batch = writer.new_batch();
-                        let line = EntryDraft {
-                            quality: EntryQuality::ToolResult,
-                            target: &unfinished.name,
-                            parents: vec![cid],
-                            record: &record,
-                        };
-                        writer.entry(&mut batch, line)?;
-                        writer.write(batch).await?;
+                        self.interrupt_call(&writer, cid, &unfinished.name).await?;
                         recovered.calls += 1;
                     }
                     "turn" => {
@@ -146,9 +122,38 @@ impl Governance {
         }
         Ok(())
     }
-}
 
-impl Governance {
+    /// Ends a call that was started. Whether it took effect is unknown.
+    async fn interrupt_call(
+        &self,
+        writer: &Mutex<SessionWriter>,
+        call: Cid,
+        tool: &str,
+    ) -> Result<(), StoreError> {
+        let record: Option<ToolCallRecord> = self.record_of(call).await?;
+        let mut writer = writer.lock().await;
+        let mut context = writer.context.clone();
+        if record.as_ref().is_some_and(|record| record.runner == CallRunner::Agent) {
+            // The agent may have seen the result.
+            context.labels = context.labels.meet(self.brings(tool));
+        }
+        let result = ToolResultRecord {
+            tool: tool.to_owned(),
+            call_id: record.map(|record| record.call_id).unwrap_or_default(),
+            outcome: CallOutcome::Interrupted,
+            is_error: true,
+            output_hash: None,
+            labels: context.labels,
+            wrote: self.policy.gate.possible_writes(&context, tool)?,
+            sandbox: None,
+        };
+        let quality = EntryQuality::ToolResult;
+        let draft = EntryDraft { quality, target: tool, parents: vec![call], record: &result };
+        let mut batch = writer.new_batch();
+        writer.entry(&mut batch, draft)?;
+        writer.write(batch).await.map(drop)
+    }
+
     /// Reads the payload of an entry.
     pub(super) async fn record_of<T: DeserializeOwned + Send + 'static>(
         &self,

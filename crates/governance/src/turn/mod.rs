@@ -32,9 +32,10 @@ mod land_audit;
 mod lifecycle;
 mod mailbox_injection;
 mod mcp_audit;
-pub mod native_services;
+mod native_services;
 mod out_of_turn;
-pub(crate) mod output_filter;
+mod output_filter;
+mod parked_calls;
 mod resume_parked;
 mod run_audit;
 mod session_writer;
@@ -67,6 +68,7 @@ use crate::gate::PolicyContext;
 pub use crash_recovery::Recovered;
 pub use external_calls::{ExternalCallState, ExternalDecision, ExternalMessage};
 pub use governance::{AgentFiles, ForgetHook, Governance, GovernanceParts, ModelRequests, Policy};
+pub use native_services::PreparedServices;
 pub use out_of_turn::{DenialCode, Denied, OutOfTurn};
 pub use session_writer::Durable;
 
@@ -208,7 +210,7 @@ impl Governance {
         self.live.writers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         // The ledger has these labels, and the next writer reads them from there.
         self.policy.out_of_turn.unload(key);
-        self.agent_files.transcripts.let_go(key);
+        self.agent_files.transcripts.unload(key);
     }
 
     async fn open_session(&self, input: &SessionInput) -> Result<Handle, RuntimeError> {

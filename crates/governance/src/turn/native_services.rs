@@ -27,7 +27,7 @@ use crate::models::RequestRecord;
 use crate::spend::{Payer, ReportedUsage, Reservation, Reserve};
 
 /// The ledger entity that records the compaction of a conversation.
-pub fn summary_entity(session: &str) -> String {
+fn summary_entity(session: &str) -> String {
     format!("summary:{session}")
 }
 
