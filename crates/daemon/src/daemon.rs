@@ -326,8 +326,8 @@ impl Daemon {
             background: work,
         }));
         let recovered = governance.recover().await?;
-        governance.withdraw_wordless().await.map_err(SessionError::from)?;
-        governance.policy.out_of_turn.withdraw_crossings().await?;
+        governance.withdraw_unreadable().await.map_err(SessionError::from)?;
+        governance.policy.out_of_turn.withdraw_interrupted_requests().await?;
         if !governance.policy.gate.is_frozen() {
             governance.resume_parked().await.map_err(SessionError::from)?;
         }

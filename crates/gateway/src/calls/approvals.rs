@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tribune_governance::approval::difference;
 use tribune_governance::approval::{ApprovalError, draft};
-use tribune_governance::turn::approval_result::sequel;
+use tribune_governance::turn::approval_result::approval_result;
 use tribune_governance::turn::label_history::trail;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::call_args::args_of;
@@ -88,7 +88,7 @@ impl Api {
             governance.policy.gate.inbox.arrival(id).await;
         }
         let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
-        let text = governance.allowed_words(&row.requested).await.map_err(ApiError::from)?;
+        let text = governance.approved_text(&row.requested).await.map_err(ApiError::from)?;
         let (entry, runner, call) = (row.entry, row.requested.runner, row.requested.call.clone());
         let mut info = ApprovalInfo::from(row);
         info.text = text;
@@ -105,7 +105,8 @@ impl Api {
         let (steps, came_of_it) = self
             .readers
             .read(move |reader| {
-                let came_of_it = if is_pending { None } else { sequel(reader, &session, &call, &entry)? };
+                let came_of_it =
+                    if is_pending { None } else { approval_result(reader, &session, &call, &entry)? };
                 Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
             })
             .await?;
@@ -219,7 +220,8 @@ impl Api {
     /// The outcome of a call that was decided, if it is known.
     async fn call_outcome(&self, id: &str) -> Answer<Option<String>> {
         let ApprovalRow { requested, entry, .. } = self.approval_row(id).await?;
-        let look = move |reader: &Reader| sequel(reader, &requested.session, &requested.call, &entry);
+        let look =
+            move |reader: &Reader| approval_result(reader, &requested.session, &requested.call, &entry);
         Ok(self.readers.read(look).await?.map(str::to_owned))
     }
 

@@ -201,8 +201,8 @@ async fn run_checks(
         return None;
     };
     let request = question(model, limits);
-    let tokens = (estimate_tokens(&request), u64::from(request.max_output_tokens));
-    let charge = match billing.pay(model, tokens).await {
+    let prompt = estimate_tokens(&request);
+    let charge = match billing.pay(model, prompt, u64::from(request.max_output_tokens)).await {
         Ok(charge) => charge,
         Err(error) => {
             let (check, code) = ("model".to_owned(), Some(error.code().to_owned()));

@@ -37,7 +37,7 @@ pub(super) enum Account {
 }
 
 /// A limit that a request would exceed.
-pub(super) struct Over {
+pub(super) struct ExceededLimit {
     pub(super) account: Account,
     pub(super) limit: SpendLimit,
     pub(super) raised: Amount,
@@ -90,7 +90,8 @@ impl Budgets {
         self: &Arc<Self>,
         payer: &Payer,
         model: &ModelRef,
-        (prompt, answer): (u64, u64),
+        prompt: u64,
+        answer: u64,
     ) -> Result<Reserve, RuntimeError> {
         let price = self.config.prices.get(model);
         let limits = self.limits_of(payer);
@@ -108,12 +109,12 @@ impl Budgets {
             let balance = accounts.get(account).copied().unwrap_or_default();
             !limit.holds(balance.spent + balance.reserved + amount, balance.raised)
         };
-        let over: Vec<Over> = limits
+        let over: Vec<ExceededLimit> = limits
             .iter()
             .filter(is_over)
             .map(|(account, limit)| {
                 let Balance { spent, reserved, raised } = accounts.get(account).copied().unwrap_or_default();
-                Over { account: account.clone(), limit: *limit, raised, used: spent + reserved }
+                ExceededLimit { account: account.clone(), limit: *limit, raised, used: spent + reserved }
             })
             .collect();
         if over.is_empty() {
@@ -200,7 +201,7 @@ impl Budgets {
             let day = one["day"].as_str().map(str::to_owned);
             let raised = Raised { scope: word("scope"), name: word("name"), day, by };
             let account = Account::named(&raised);
-            let draft = self.entry((session, "house"), SpendRecord::Raised(raised), None);
+            let draft = self.entry(session, "house", SpendRecord::Raised(raised), None);
             self.ledger.append(&draft).await?;
             // An account that is not in the cache is loaded later with this increase included.
             if let Some(account) = account
@@ -224,10 +225,10 @@ impl Budgets {
     /// An entry about spending of a payer. An entry that ends a request has the entry that began it as parent.
     pub(super) fn draft(&self, payer: &Payer, record: SpendRecord, begun: Option<Cid>) -> Draft {
         let who = payer.session.as_deref().unwrap_or(&payer.agent);
-        self.entry((who, &payer.agent), record, begun)
+        self.entry(who, &payer.agent, record, begun)
     }
 
-    fn entry(&self, (who, actor): (&str, &str), record: SpendRecord, begun: Option<Cid>) -> Draft {
+    fn entry(&self, who: &str, actor: &str, record: SpendRecord, begun: Option<Cid>) -> Draft {
         let entity = spend_entity(who);
         Draft {
             entity_id: entity.clone(),

@@ -77,7 +77,7 @@ impl InjectedMail {
             let labels = match asked {
                 // The result of its own call has the labels of the session, like the call.
                 Some(_) => governance.policy.gate.stored_labels(&format!("letter:{}", message.id)),
-                None => governance.policy.gate.letter_labels(&message.id),
+                None => governance.policy.gate.message_labels(&message.id),
             };
             mail.fresh.push((message, labels?));
         }

@@ -24,10 +24,10 @@ use tribune_storage::vault::Conversation;
 use super::Governance;
 use super::turn_recorder::TurnRecorder;
 use crate::models::RequestRecord;
-use crate::spend::{Payer, Reservation, Reserve, Told};
+use crate::spend::{Payer, ReportedUsage, Reservation, Reserve};
 
 /// The ledger entity that records the compaction of a conversation.
-pub fn summary_entity(session: &str) -> String {
+fn summary_entity(session: &str) -> String {
     format!("summary:{session}")
 }
 
@@ -46,7 +46,7 @@ pub(super) struct TurnServices {
     /// The reservation for the request under way.
     reserved: Mutex<Option<Reservation>>,
     /// The read of the conversation that was started early, if the native loop will ask for it.
-    recalling: Mutex<Option<Recalling>>,
+    conversation_read: Mutex<Option<ConversationRead>>,
 }
 
 /// The services of started turns, until the native backend takes them. A session runs one turn at a time.
@@ -102,7 +102,7 @@ impl Drop for Prepared {
 }
 
 /// The stored conversation, while it is read.
-pub(super) type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
+pub(super) type ConversationRead = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
 
 impl TurnServices {
     /// Takes a read of the conversation that was started early, if the native loop begins with it.
@@ -110,8 +110,9 @@ impl TurnServices {
         recorder: &TurnRecorder,
         mandate: &Mandate,
         turn: Cid,
-        (board, input_text): (&str, &str),
-        recalling: Option<Recalling>,
+        board: &str,
+        input_text: &str,
+        conversation_read: Option<ConversationRead>,
     ) -> Result<Self, RuntimeError> {
         let (governance, handle) = (Arc::clone(&recorder.governance), recorder.handle.clone());
         let law = &governance.policy.gate.law;
@@ -122,13 +123,13 @@ impl TurnServices {
         let stack = PromptStack::new(law, mandate, agent.as_str(), own.as_ref(), class);
         let gate = json!({
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
-            "mandate": mandate.name, "risk": recorder.journal.standing.labels, "decision": "allow",
+            "mandate": mandate.name, "risk": recorder.writer.context.labels, "decision": "allow",
         });
         let notes =
-            [directories_note(recorder.journal.standing.ground.additional_directories()), board_note(board)];
+            [directories_note(recorder.writer.context.ground.additional_directories()), board_note(board)];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
-        let conversation = recorder.journal.conversation();
+        let conversation = recorder.writer.conversation();
         Ok(Self {
             governance,
             handle,
@@ -139,7 +140,7 @@ impl TurnServices {
             input_text: input_text.to_owned(),
             gate,
             reserved: Mutex::default(),
-            recalling: Mutex::new(recalling),
+            conversation_read: Mutex::new(conversation_read),
         })
     }
 
@@ -152,8 +153,8 @@ impl TurnServices {
     async fn pay(reservation: Reservation, asked: &RequestStats) {
         let usage = match asked.outcome {
             RequestOutcome::NotSent => return reservation.release().await,
-            RequestOutcome::Partial => Told::Some(asked.usage),
-            RequestOutcome::Complete => Told::All(asked.usage),
+            RequestOutcome::Partial => ReportedUsage::Some(asked.usage),
+            RequestOutcome::Complete => ReportedUsage::All(asked.usage),
         };
         reservation.settle(usage).await;
     }
@@ -178,9 +179,9 @@ impl HostServices for TurnServices {
     }
 
     async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError> {
-        let begun = self.recalling.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let recalling = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
-        let recalled = recalling.await.map_err(|_| stopping())??;
+        let begun = self.conversation_read.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let conversation_read = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
+        let recalled = conversation_read.await.map_err(|_| stopping())??;
         let read = |(turn, json): (String, Vec<u8>)| {
             serde_json::from_slice::<ChatMessage>(&json).map(|said| StoredMessage { turn, message: said })
         };
@@ -238,7 +239,7 @@ impl HostServices for TurnServices {
         prompt: u64,
         answer: u64,
     ) -> Result<Option<ToolCall>, RuntimeError> {
-        match self.governance.model_requests.budgets.reserve(&self.payer(), model, (prompt, answer)).await? {
+        match self.governance.model_requests.budgets.reserve(&self.payer(), model, prompt, answer).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
                 *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
@@ -288,7 +289,7 @@ impl HostServices for TurnServices {
 }
 
 /// Starts to read the stored conversation.
-pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
+pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> ConversationRead {
     let (governance, conversation) = (Arc::clone(governance), conversation.clone());
     tokio::task::spawn_blocking(move || governance.storage.vault.recall(&conversation))
 }

@@ -233,7 +233,7 @@ impl Runs {
         let command = serde_json::to_vec(&request.command).unwrap_or_default();
         let mode = request.mode.as_str().to_owned();
         let record = |command| RunRecord::RunBegan { program, command, workspace: mode, places };
-        governance.run_began(&handle, &command, record).await?;
+        governance.record_run_start(&handle, &command, record).await?;
         if rustix::process::geteuid().is_root() {
             let user = tribune_sandbox::fresh_user();
             lease.sockets.give_to(user, user)?;
@@ -279,7 +279,7 @@ impl Runs {
             rows.iter().filter(|row| row.terms.backend == RUN_BACKEND && row.state != SessionState::Closed);
         for key in left.filter_map(|row| row.key.parse::<SessionKey>().ok()) {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
-            governance.note_run(&key, &record).await?;
+            governance.record_run(&key, &record).await?;
             self.sessions.close(&key, CloseReason::Finished).await?;
         }
         self.recover_workspaces().await
@@ -287,7 +287,7 @@ impl Runs {
 
     /// Records the end of a run and closes its session.
     async fn record_end(&self, key: &SessionKey, record: &RunRecord) -> Result<(), SessionError> {
-        self.sessions.governance().note_run(key, record).await?;
+        self.sessions.governance().record_run(key, record).await?;
         self.sessions.close(key, CloseReason::Finished).await
     }
 
@@ -328,7 +328,7 @@ impl RunLease {
             file_bytes: limits.file_bytes.min(self.runs.max_bytes),
             layer_bytes: self.runs.max_bytes,
         };
-        self.runs.sessions.governance().note_run(&self.key, &record).await
+        self.runs.sessions.governance().record_run(&self.key, &record).await
     }
 
     /// Ends the run, and reports its changes.

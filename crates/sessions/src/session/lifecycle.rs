@@ -105,7 +105,7 @@ impl SessionManager {
             session.set_mode(mode);
             return Ok(session);
         }
-        let journal = shared.governance.journal(&handle).await?;
+        let journal = shared.governance.session_writer(&handle).await?;
         // INVARIANT: writers outside of turns hold the session writer's lock, so every event after this head reaches the event
         // buffer.
         let writer = journal.lock().await;
@@ -198,7 +198,7 @@ impl SessionManager {
             if row.state == SessionState::Closed {
                 return sessions.newest_of_closed(row.id).await;
             }
-            let journal = sessions.shared.governance.journal(&handle(&key, row)).await?;
+            let journal = sessions.shared.governance.session_writer(&handle(&key, row)).await?;
             let newest = journal.lock().await.next_event() - 1;
             Ok(newest)
         })
