@@ -1,6 +1,5 @@
-//! Joins calls of MCP servers' tools to what the agent reported of them. The host executes such a call, whichever way
-//! the agent speaks of it: a call with permission runs under that permission, one that was only reported is decided as
-//! that call, and a later report of it is either of an execution here or has no permission.
+//! Executes the calls of MCP servers' tools that an agent makes during a turn. `call_join` says under which permission; a
+//! later report of such a call is either of an execution here or has no permission.
 
 use std::sync::Arc;
 
@@ -8,12 +7,12 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::mpsc;
 
-use crate::call_join::{CallLink, EarlierReport};
+use crate::call_join::{CallLink, JoinedCall};
 use crate::mcp_bridge::{PendingMcpCall, SessionMcpServers, TOO_MUCH};
 use crate::normalize::NormalizedCall;
 use crate::permissions::{PermissionRequest, PermissionTracker};
 use crate::tool_calls::{JoinRule, UpdateError};
-use tribune_runtime::{TerminalCall, ToolCall, ToolOutcome, Toolbox};
+use tribune_runtime::{HostExecutedCall, ToolOutcome, Toolbox};
 
 /// Calls of servers' tools that the host executes for an agent at once. Each may wait for a person.
 const MAX_AT_ONCE: usize = 16;
@@ -105,39 +104,24 @@ impl McpCallRunner {
             Ok(())
         };
         let wanted = NormalizedCall { tool: handed.tool.clone(), input: handed.arguments.clone() };
-        let NormalizedCall { tool: name, input } = wanted.clone();
         if self.underway.len() >= MAX_AT_ONCE {
             permissions.executed.add(wanted);
             return refuse(handed, TOO_MUCH);
         }
-        let (errand, link) = match permissions.join(JoinRule::McpCall, &wanted, "")? {
-            EarlierReport::Permitted(own, link) => (TerminalCall::Granted(own), Some(link)),
-            EarlierReport::Reported(id, link) => {
-                (TerminalCall::Call(ToolCall { id, name, input }), Some(link))
-            }
-            // It was answered here, whatever name the agent's report has for it.
-            EarlierReport::Pending => {
-                permissions.executed.add(wanted);
-                return refuse(
-                    handed,
-                    "permission for this call is requested and not decided yet: wait for the answer",
-                );
-            }
-            EarlierReport::Refused(why) => {
-                permissions.executed.add(wanted);
-                return refuse(handed, &why);
-            }
-            EarlierReport::Nothing => {
-                permissions.executed.add(wanted);
-                self.called += 1;
-                (TerminalCall::Call(ToolCall { id: format!("served-{}", self.called), name, input }), None)
-            }
+        let called = &mut self.called;
+        let new_id = || {
+            *called += 1;
+            format!("served-{called}")
+        };
+        let (call, link) = match permissions.join(JoinRule::McpCall, &wanted, "", new_id)? {
+            JoinedCall::Execute(call, link) => (call, link),
+            JoinedCall::Refuse(why) => return refuse(handed, &why),
         };
         let tools = Arc::clone(&self.tools);
         self.underway.push(Box::pin(async move {
-            let outcome = match errand {
-                TerminalCall::Call(call) => tools.call(call).await,
-                TerminalCall::Granted(own) => tools.execute_granted(&own).await,
+            let outcome = match call {
+                HostExecutedCall::Call(call) => tools.call(call).await,
+                HostExecutedCall::Granted(id) => tools.execute_granted(&id).await,
             };
             FinishedCall { handed, outcome, link }
         }));

@@ -14,7 +14,8 @@ use crate::mcp_tool_names::McpToolNames;
 use crate::normalize::NormalizedCall;
 use crate::tool_calls::{AskState, PermissionAsk, ReportedCalls, UpdateError, UpdateKind};
 use tribune_runtime::{
-    AgentExecutedCall, PermissionOutcome, PermissionTiming, RuntimeError, ToolCall, ToolOutcome, Toolbox,
+    AgentExecutedCall, PermissionOutcome, PermissionTiming, ReportedOutcome, RuntimeError, ToolCall,
+    ToolOutcome, Toolbox,
 };
 
 /// Permission requests of an agent that wait at once.
@@ -195,8 +196,8 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         if !allows {
             // Part of it was allowed, the agent withdrew the request, or it has no option that allows this call alone.
             for (own, _) in &permitted {
-                let what = ToolOutcome::error("it was not made: the whole was refused");
-                self.tools.report_result(own, what).await;
+                let why = "it was not made: the whole was refused".to_owned();
+                self.tools.report_result(own, ReportedOutcome::NotExecuted(why)).await;
             }
         }
         let ask =
@@ -325,7 +326,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         reported.extend(call.take_all_permissions());
         let outcome = ToolOutcome { content: call.outcome(), is_error: went == ExecutionResult::Failed };
         for (own, wanted) in reported {
-            self.tools.report_result(&own, came_of(&wanted, outcome.clone())).await;
+            self.tools.report_result(&own, outcome_of_unused(&wanted, outcome.clone())).await;
         }
         self.judge_unasked(id, unasked, &outcome, WasExecuted::Yes).await
     }
@@ -349,7 +350,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             return;
         }
         for (own, wanted) in call.take_all_permissions() {
-            self.tools.report_result(&own, came_of(&wanted, outcome.clone())).await;
+            self.tools.report_result(&own, outcome_of_unused(&wanted, outcome.clone())).await;
         }
     }
 
@@ -371,7 +372,10 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
                 .request_permission(own_call(&own, wanted, &said, PermissionTiming::DuringCall))
                 .await
             {
-                PermissionOutcome::Granted => self.tools.report_result(&own, outcome.clone()).await,
+                PermissionOutcome::Granted => {
+                    let executed = ReportedOutcome::Executed(outcome.clone());
+                    self.tools.report_result(&own, executed).await;
+                }
                 PermissionOutcome::Denied(why) if was_made == WasExecuted::Yes => {
                     let what = format!("`{shown}` was executed without asking: {why}");
                     return Some(TurnStep::Ungoverned { id: own, tool, what });
@@ -397,7 +401,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     pub(crate) async fn settle(&mut self) {
         for (own, wanted) in self.calls.take_unreported() {
             let outcome = ToolOutcome::good("the turn ended, and the agent did not say what came of it");
-            self.tools.report_result(&own, came_of(&wanted, outcome)).await;
+            self.tools.report_result(&own, outcome_of_unused(&wanted, outcome)).await;
         }
     }
 }
@@ -414,9 +418,13 @@ impl From<UpdateError> for RuntimeError {
     }
 }
 
-/// The outcome to record for a permission, given the agent's report.
-fn came_of(wanted: &NormalizedCall, told: ToolOutcome) -> ToolOutcome {
-    if wanted.is_mcp() { ToolOutcome::error(NOT_MADE) } else { told }
+/// The outcome to record for a permission that the host has not used, given the agent's report. Only the host could have
+/// executed an MCP call.
+fn outcome_of_unused(wanted: &NormalizedCall, reported: ToolOutcome) -> ReportedOutcome {
+    match wanted.is_mcp() {
+        true => ReportedOutcome::NotExecuted(NOT_MADE.to_owned()),
+        false => ReportedOutcome::Executed(reported),
+    }
 }
 
 fn own_call(id: &str, wanted: NormalizedCall, said: &str, when: PermissionTiming) -> AgentExecutedCall {

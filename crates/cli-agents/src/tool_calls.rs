@@ -218,6 +218,14 @@ pub(crate) enum JoinRule {
 }
 
 impl JoinRule {
+    /// The word for such a call, for sentences.
+    pub(crate) const fn noun(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::McpCall => "call",
+        }
+    }
+
     /// Whether a permission request was about this call.
     fn is_asked(self, asked: &NormalizedCall, wanted: &NormalizedCall) -> bool {
         match self {

@@ -32,4 +32,6 @@ pub use runtime::{
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
 pub use terminal::Terminal;
 pub use tool::{ToolCall, ToolOutcome, ToolSpec};
-pub use toolbox::{AgentExecutedCall, PermissionOutcome, PermissionTiming, TerminalCall, Toolbox};
+pub use toolbox::{
+    AgentExecutedCall, HostExecutedCall, PermissionOutcome, PermissionTiming, ReportedOutcome, Toolbox,
+};

@@ -19,7 +19,7 @@ use crate::normalize::NormalizedCall;
 use crate::passthrough::pass_through;
 use tribune_runtime::terminal::{EndRequest, ExitStatus, Terminal};
 use tribune_runtime::{EventKind, TERMINAL_CREATED};
-use tribune_runtime::{TerminalCall, Toolbox};
+use tribune_runtime::{HostExecutedCall, Toolbox};
 
 /// Terminals of a turn that are not released, whether their commands run or are over. Each is a sandbox, or holds an
 /// output.
@@ -90,12 +90,12 @@ impl TurnTerminals {
         &mut self,
         request: Value,
         terminal_request: TerminalRequest,
-        errand: TerminalCall,
+        call: HostExecutedCall,
         link: Option<CallLink>,
     ) {
         let name = format!("term-{}", TERMINALS_SO_FAR.fetch_add(1, Ordering::Relaxed) + 1);
         let terminal = Arc::new(Terminal::new(terminal_request.output_limit));
-        let call = errand.id().to_owned();
+        let call_id = call.id().to_owned();
         let is_shown = link.is_some();
         let entries = TerminalEntry {
             terminal: Arc::clone(&terminal),
@@ -107,7 +107,7 @@ impl TurnTerminals {
         self.entries.insert(name.clone(), entries);
         let (tools, followed, own) = (Arc::clone(&self.tools), Arc::clone(&terminal), name.clone());
         self.running.push(Box::pin(async move {
-            let outcome = tools.run_with_terminal(errand, Arc::clone(&followed)).await;
+            let outcome = tools.run_with_terminal(call, Arc::clone(&followed)).await;
             followed.close(outcome);
             own
         }));
@@ -116,7 +116,7 @@ impl TurnTerminals {
                 biased;
                 () = terminal.begun() => {
                     let line = wire::response(&request, &json!({ "terminalId": name }));
-                    return TerminalResponse { line, opens: Some((name, call)) };
+                    return TerminalResponse { line, opens: Some((name, call_id)) };
                 }
                 _ = terminal.over() => terminal.outcome().map(|outcome| outcome.content).unwrap_or_default(),
                 () = terminal.unwanted() => "the turn is over: the command was not started".to_owned(),

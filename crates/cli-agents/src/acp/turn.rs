@@ -45,8 +45,8 @@ pub(super) struct AcpTurn {
     permissions: PermissionTracker<AcpPermissionRequest>,
     /// File requests that are being handled; each returns the response line.
     file_responses: FuturesUnordered<BoxFuture<'static, String>>,
-    /// File requests so far, to give each an id.
-    file_requests: usize,
+    /// File and terminal requests so far that became calls of their own, to give each an id.
+    callbacks: usize,
     terminals: TurnTerminals,
     mcp_runner: McpCallRunner,
     chunk_metadata: ChunkMetadata,
@@ -137,7 +137,7 @@ impl AcpTurn {
                 agent.offered_servers(),
             ),
             file_responses: FuturesUnordered::new(),
-            file_requests: 0,
+            callbacks: 0,
             terminals: TurnTerminals::new(tools()),
             mcp_runner: McpCallRunner::new(tools(), agent.offered_servers()),
             chunk_metadata: ChunkMetadata::default(),
@@ -324,8 +324,7 @@ impl AcpTurn {
     }
 
     fn file_call(&mut self, wanted: NormalizedCall) -> ToolCall {
-        self.file_requests += 1;
-        ToolCall { id: format!("callback-{}", self.file_requests), name: wanted.tool, input: wanted.input }
+        ToolCall { id: callback_id(&mut self.callbacks), name: wanted.tool, input: wanted.input }
     }
 
     /// The agent responded to the prompt, or the connection is broken.
@@ -370,4 +369,10 @@ impl AcpTurn {
         kinds.push(EventKind::Done { stop_reason });
         TurnStep::Ended(kinds, Ok(()))
     }
+}
+
+/// The id of the next call that a request of the agent becomes.
+fn callback_id(callbacks: &mut usize) -> String {
+    *callbacks += 1;
+    format!("callback-{callbacks}")
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, McpCallChannel, ProcessLimit, Spawner};
-use tribune_runtime::{PermissionOutcome, StopReason, TerminalCall, ToolOutcome};
+use tribune_runtime::{HostExecutedCall, PermissionOutcome, StopReason, ToolOutcome};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -60,11 +60,11 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
 /// The calls that the host executed: the id of each, and the text in its input, or that it ran under a permission.
 fn made(toolbox: &TestToolbox) -> Vec<(String, String)> {
     let made = toolbox.made.lock().unwrap();
-    let one = |errand: &TerminalCall| match errand {
-        TerminalCall::Call(call) => {
+    let one = |call: &HostExecutedCall| match call {
+        HostExecutedCall::Call(call) => {
             (call.id.clone(), call.input["word"].as_str().unwrap_or_default().to_owned())
         }
-        TerminalCall::Granted(id) => (id.clone(), "as allowed".to_owned()),
+        HostExecutedCall::Granted(id) => (id.clone(), "as allowed".to_owned()),
     };
     made.iter().map(one).collect()
 }
@@ -115,8 +115,8 @@ async fn l1_an_mcp_call_is_joined_to_its_reports() {
     assert_eq!(made(&toolbox), pairs(&expected));
     let asked: Vec<String> = toolbox.asked().into_iter().map(|(id, ..)| id).collect();
     assert_eq!(asked, ["asked", "before"], "no call is asked about twice");
-    let told: Vec<_> = toolbox.told().into_iter().map(|(id, outcome)| (id, outcome.is_error)).collect();
-    assert_eq!(told, [("before".to_owned(), true)], "an unused permission is not a call");
+    assert_eq!(toolbox.unused(), ["before"], "an unused permission is not an executed call");
+    assert_eq!(toolbox.told(), [], "the host has the outcomes of what it executed");
 }
 
 /// A refused request stays refused, and does not reach the server.

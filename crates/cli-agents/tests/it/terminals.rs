@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, ProcessLimit, Spawner};
-use tribune_runtime::{EventKind, TERMINAL_CREATED, TerminalCall};
+use tribune_runtime::{EventKind, HostExecutedCall, TERMINAL_CREATED};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -49,10 +49,10 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
     log
 }
 
-fn command(errand: &TerminalCall) -> (&str, &str) {
-    match errand {
-        TerminalCall::Call(call) => (&call.id, call.input["command"].as_str().unwrap()),
-        TerminalCall::Granted(id) => (id, "as allowed"),
+fn command(call: &HostExecutedCall) -> (&str, &str) {
+    match call {
+        HostExecutedCall::Call(call) => (&call.id, call.input["command"].as_str().unwrap()),
+        HostExecutedCall::Granted(id) => (id, "as allowed"),
     }
 }
 

@@ -420,7 +420,7 @@ impl Calls {
     /// or everything is stopped: then they stay pending, and the calls are executed without their turn.
     pub(super) async fn abandon_all(&mut self, recorder: &mut TurnRecorder) -> Result<(), RuntimeError> {
         self.underway.clear();
-        self.given.clear();
+        let unused = std::mem::take(&mut self.given);
         let mut track = std::mem::take(&mut self.track);
         if recorder.governance.is_leaving() {
             track.retain(|open| open.approval.is_none());
@@ -430,7 +430,8 @@ impl Calls {
             recorder.governance.gate.inbox.withdraw(&waiting).await;
         }
         for Open { call_id, tool, entry, approval } in track {
-            let begun = if approval.is_none() { Begun::Yes } else { Begun::No };
+            let may_have_begun = unused.get(&call_id).is_none_or(GrantedCall::is_executable_by_agent);
+            let begun = if approval.is_none() && may_have_begun { Begun::Yes } else { Begun::No };
             self.last_result = Some(recorder.record_abandoned((&call_id, &tool), entry, begun)?);
         }
         Ok(())

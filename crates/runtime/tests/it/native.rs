@@ -19,8 +19,8 @@ use tribune_runtime::native::{
 };
 use tribune_runtime::{
     AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome,
-    RuntimeError, SessionInput, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox,
-    TurnInput,
+    ReportedOutcome, RuntimeError, SessionInput, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox, TurnInput,
 };
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 
@@ -190,7 +190,7 @@ impl Toolbox for Tools {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report_result(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ReportedOutcome) {}
 }
 
 struct Rig {

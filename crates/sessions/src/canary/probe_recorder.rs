@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_runtime::{
-    AgentExecutedCall, AgentRuntime, CloseReason, EventStream, Handle, PermissionOutcome, PermissionTiming,
-    RuntimeError, SessionInput, SessionStatus, SideEffects, Terminal, TerminalCall, ToolCall, ToolOutcome,
-    ToolSpec, Toolbox, TurnInput,
+    AgentExecutedCall, AgentRuntime, CloseReason, EventStream, Handle, HostExecutedCall, PermissionOutcome,
+    PermissionTiming, ReportedOutcome, RuntimeError, SessionInput, SessionStatus, SideEffects, Terminal,
+    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 
 use super::scripted_model::{Milestone, ScriptedModel};
@@ -131,19 +131,19 @@ impl Toolbox for RecordingToolbox {
         self.inner.execute_granted(call_id).await
     }
 
-    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
-        let TerminalCall::Call(asked) = &errand else {
-            return self.inner.run_with_terminal(errand, terminal).await;
+    async fn run_with_terminal(&self, call: HostExecutedCall, terminal: Arc<Terminal>) -> ToolOutcome {
+        let HostExecutedCall::Call(asked) = &call else {
+            return self.inner.run_with_terminal(call, terminal).await;
         };
         self.play.reach(Milestone::Asked);
         let asked = asked.clone();
-        let outcome = self.inner.run_with_terminal(errand, Arc::clone(&terminal)).await;
+        let outcome = self.inner.run_with_terminal(call, Arc::clone(&terminal)).await;
         let is_refused = outcome.is_error && !terminal.has_started();
         self.questions.add(&asked, if is_refused { Answer::Refused } else { Answer::LetGo });
         outcome
     }
 
-    async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
+    async fn report_result(&self, call_id: &str, outcome: ReportedOutcome) {
         self.inner.report_result(call_id, outcome).await;
     }
 }
