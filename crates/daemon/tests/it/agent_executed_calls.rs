@@ -74,11 +74,11 @@ fn write() -> Value {
 
 /// Returns the outcomes of all calls of the session, by call id, from the ledger.
 fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
-    results(home).into_iter().map(|record| (record.call_id, record.outcome)).collect()
+    recorded_results(home).into_iter().map(|record| (record.call_id, record.outcome)).collect()
 }
 
 /// Returns the results of all calls from the ledger.
-fn results(home: &TempHome) -> Vec<ToolResultRecord> {
+fn recorded_results(home: &TempHome) -> Vec<ToolResultRecord> {
     let reader = Reader::open(&home.home).unwrap();
     let mut found = Vec::new();
     for index in 0.. {
@@ -296,7 +296,7 @@ async fn l4_unused_permission_for_an_mcp_call_changes_no_labels() {
     assert_sound(&home.home);
     let ends = ["call-1", "call-2"].map(|id| (id.to_owned(), CallOutcome::Cancelled));
     assert_eq!(outcomes(&home), ends);
-    for result in results(&home) {
+    for result in recorded_results(&home) {
         assert_eq!((result.labels, result.wrote), (Labels::FRESH, Vec::new()), "{}", result.call_id);
     }
     let row = Reader::open(&home.home).unwrap().session(KEY).unwrap().unwrap();
