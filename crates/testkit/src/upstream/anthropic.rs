@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::say::{ModelOutput, SayPart, text_chunks};
+use super::model_output::{ModelOutput, SayPart, text_chunks};
 
 pub(super) fn events(say: &ModelOutput) -> Vec<(Option<&'static str>, String)> {
     let mut events = vec![event(

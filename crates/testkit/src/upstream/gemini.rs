@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::UpstreamReply;
-use super::say::{ModelOutput, SayPart, text_chunks};
+use super::model_output::{ModelOutput, SayPart, text_chunks};
 
 pub(super) fn stream(say: &ModelOutput) -> UpstreamReply {
     let mut parts: Vec<Value> = say.parts.iter().flat_map(|part| chunks(part, text_chunks)).collect();

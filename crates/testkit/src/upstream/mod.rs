@@ -11,10 +11,10 @@
 mod anthropic;
 mod gemini;
 pub mod model;
+mod model_output;
 mod openai;
 mod reply;
 mod responses;
-mod say;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+pub use model_output::ModelOutput;
 pub use reply::UpstreamReply;
-pub use say::ModelOutput;
 
 /// The server. It stops on drop.
 #[derive(Debug)]

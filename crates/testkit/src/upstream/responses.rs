@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::say::{ModelOutput, SayPart, text_chunks};
+use super::model_output::{ModelOutput, SayPart, text_chunks};
 
 /// The events of one output item.
 struct OutputItem {
