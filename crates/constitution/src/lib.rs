@@ -36,7 +36,6 @@ pub mod provenance;
 pub mod rules;
 pub mod settings;
 pub mod suggest;
-pub mod suggest_name;
 mod text;
 pub mod texts;
 pub mod tool_names;
@@ -62,10 +61,10 @@ pub use mandate::{
 };
 pub use manifest::{Capability, Risk, ToolEffect, ToolManifest};
 pub use prompt::{AgentPrompt, ChannelClass, DisclosureFilter, PromptStack};
-pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
-pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
-// The former path of `suggest_name`, which other crates still import.
 pub use settings::{EnforcementMode, Settings};
 pub use suggest::{RecordedCall, Suggestion, suggest_rules};
+pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
+pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
+pub use tribune_nearest_name as suggest_name;
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

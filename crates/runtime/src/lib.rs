@@ -13,7 +13,6 @@ pub mod native;
 pub mod rehearsal;
 pub mod runtime;
 pub mod session;
-pub mod suggest_name;
 pub mod terminal;
 pub mod tool;
 pub mod toolbox;

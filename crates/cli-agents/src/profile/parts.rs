@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fill::{NAMES, words};
-use tribune_runtime::suggest_name::suggest_name;
+use tribune_nearest_name::nearest;
 
 /// Bytes of a profile's id; it is the name of a folder.
 const MAX_ID_BYTES: usize = 64;
@@ -244,8 +244,8 @@ impl ParseText for ProfileTemplate {
             return Err("holds a zero byte: take it out".to_owned());
         }
         if let Some(word) = words(&text).find(|word| !NAMES.contains(word)) {
-            let meant = suggest_name(word, NAMES)
-                .map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
+            let meant =
+                nearest(word, &NAMES).map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
             let known = NAMES.map(|name| format!("{{{name}}}")).join(", ");
             return Err(format!(
                 "holds `{{{word}}}`, which is not a known word: {meant}the words are {known}"

@@ -3,18 +3,14 @@
 //!
 //! ```ignore
 //! let upstream = FakeUpstream::start().await;
-//! upstream.reply(Say::new().text("hello").anthropic());
+//! upstream.reply(ModelOutput::new().text("hello").anthropic());
 //! // … send a request to upstream.base_url() …
 //! assert_eq!(upstream.requests()[0].path, "/v1/messages");
 //! ```
 
-mod anthropic;
-mod gemini;
 pub mod model;
 mod model_output;
-mod openai;
 mod reply;
-mod responses;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
