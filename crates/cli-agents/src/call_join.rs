@@ -44,7 +44,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         if let Some(id) = self.calls.reported(rule, wanted, &self.workspace) {
             let number = self.asks;
             self.asks += 1;
-            self.calls.asked(&id, PermissionAsk::new(number, vec![wanted.clone()], "", line))?;
+            self.calls.add_ask(&id, PermissionAsk::new(number, vec![wanted.clone()], "", line))?;
             if let Some(call) = self.calls.get(&id) {
                 let own = call.ids(&id, 1).concat();
                 let link = CallLink { call: id, ask: Some(number) };

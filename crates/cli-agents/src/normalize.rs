@@ -126,29 +126,29 @@ const BESIDE_WEB_QUERIES: [&str; 4] = ["query", "allowed_domains", "blocked_doma
 const BESIDE_OWN: [&str; 3] = ["_kind", "_locations", "_content"];
 
 /// The calls that a report stands for so far. Empty for a thought, which does nothing.
-pub(crate) fn wanted(call: &Map<String, Value>, workspace: &str) -> Vec<NormalizedCall> {
-    let told = CallReport { call, workspace };
+pub(crate) fn planned_calls(call: &Map<String, Value>, workspace: &str) -> Vec<NormalizedCall> {
+    let report = CallReport { call, workspace };
     let understood = match call.get("kind").and_then(Value::as_str).unwrap_or("other") {
-        "think" if told.is_thought() => Some(Vec::new()),
-        "read" => told.reads(),
-        "edit" => told.edits(),
-        "delete" => told.file_removal(),
-        "move" => told.file_move(),
-        "execute" => told.command().map(|command| vec![command]),
-        "search" => told.searches(),
-        "fetch" => told.fetches(),
+        "think" if report.is_thought() => Some(Vec::new()),
+        "read" => report.reads(),
+        "edit" => report.edits(),
+        "delete" => report.file_removal(),
+        "move" => report.file_move(),
+        "execute" => report.command().map(|command| vec![command]),
+        "search" => report.searches(),
+        "fetch" => report.fetches(),
         _ => None,
     };
     match understood {
         Some(parts) if parts.len() <= MAX_PARTS => parts,
-        Some(_) | None => vec![told.agent_tool()],
+        Some(_) | None => vec![report.agent_tool()],
     }
 }
 
 /// The same for a permission request, which is never a mere thought.
-pub(crate) fn asked(call: &Map<String, Value>, workspace: &str) -> Vec<NormalizedCall> {
-    let wanted = wanted(call, workspace);
-    if wanted.is_empty() { vec![CallReport { call, workspace }.agent_tool()] } else { wanted }
+pub(crate) fn requested_calls(call: &Map<String, Value>, workspace: &str) -> Vec<NormalizedCall> {
+    let planned = planned_calls(call, workspace);
+    if planned.is_empty() { vec![CallReport { call, workspace }.agent_tool()] } else { planned }
 }
 
 /// A file that the agent wants written for it. The host's own tool refuses a path outside the workspace.
@@ -187,15 +187,15 @@ pub(crate) fn run(
 
 /// The calls that a finished report claims, to be compared with the permission. A finished edit shows its result in
 /// place of the change, so that it is known by the files that it names. Empty if it names none any more.
-pub(crate) fn done(call: &Map<String, Value>, workspace: &str) -> Vec<NormalizedCall> {
-    let told = CallReport { call, workspace };
+pub(crate) fn claimed_calls(call: &Map<String, Value>, workspace: &str) -> Vec<NormalizedCall> {
+    let report = CallReport { call, workspace };
     if call.get("kind").is_some_and(|kind| kind == "edit")
-        && let Some(paths) = told.paths(PathScope::Workspace).filter(|paths| paths.len() <= MAX_PARTS)
+        && let Some(paths) = report.paths(PathScope::Workspace).filter(|paths| paths.len() <= MAX_PARTS)
     {
         let change = |path: String| NormalizedCall::new("write", json!({ "path": path, "content": "" }));
         return paths.into_iter().map(change).collect();
     }
-    asked(call, workspace)
+    requested_calls(call, workspace)
 }
 
 impl NormalizedCall {
@@ -228,19 +228,19 @@ impl NormalizedCall {
 
     /// Whether permission for this call covers the reported one: the same call, as far as an agent reports it twice in
     /// the same way. Contents are left out, since agents shorten them.
-    pub(crate) fn covers(&self, told: &Self) -> bool {
+    pub(crate) fn covers(&self, report: &Self) -> bool {
         let is_change = |tool: &str| matches!(tool, "write" | "edit");
-        let same = |name: &str| self.input[name] == told.input[name];
-        match (self.tool.as_str(), told.tool.as_str()) {
+        let same = |name: &str| self.input[name] == report.input[name];
+        match (self.tool.as_str(), report.tool.as_str()) {
             (given, tool) if is_change(given) && is_change(tool) => same("path"),
             (given, tool) if given != tool => false,
             // Some agents do not report the arguments.
-            _ if self.is_mcp() => told.input == self.input || told.input == json!({}),
+            _ if self.is_mcp() => report.input == self.input || report.input == json!({}),
             ("read", _) => same("path"),
             ("exec", _) => same("command") && same("cwd"),
             ("web_fetch", _) => same("url"),
             ("search" | "web_search", _) => same("query") && same("path"),
-            _ => own_input(&self.input) == own_input(&told.input),
+            _ => own_input(&self.input) == own_input(&report.input),
         }
     }
 }
@@ -515,8 +515,8 @@ impl CallReport<'_> {
     /// The move of one file, as a command.
     fn file_move(&self) -> Option<Vec<NormalizedCall>> {
         let raw = self.input()?.as_object()?;
-        let told = |(from, to): &(&str, &str)| Some((raw.get(*from)?.as_str()?, raw.get(*to)?.as_str()?));
-        let mut moves = MOVES.iter().filter_map(told);
+        let paths = |(from, to): &(&str, &str)| Some((raw.get(*from)?.as_str()?, raw.get(*to)?.as_str()?));
+        let mut moves = MOVES.iter().filter_map(paths);
         let (from, to) = moves.next().filter(|_| moves.next().is_none())?;
         let rest = raw.keys().filter(|name| name.as_str() != "description").count();
         let place = |path: &str| normalize_path(path, self.workspace, PathScope::Workspace);
@@ -539,16 +539,16 @@ impl CallReport<'_> {
         }
         let raw = self.call.get("rawInput").cloned().unwrap_or_default();
         // For a known kind that is not understood, people see the other fields too.
-        let told = BESIDE_OWN.into_iter().filter_map(|name| Some((name, self.call.get(&name[1..])?)));
+        let beside = BESIDE_OWN.into_iter().filter_map(|name| Some((name, self.call.get(&name[1..])?)));
         let is_plain = self.call.get("kind").is_none_or(|kind| kind == "other");
         let input = match (raw, is_plain) {
             (raw, true) => raw,
             (Value::Object(mut members), false) => {
-                members.extend(told.map(|(name, value)| (name.to_owned(), value.clone())));
+                members.extend(beside.map(|(name, value)| (name.to_owned(), value.clone())));
                 Value::Object(members)
             }
             (raw, false) => {
-                let all = told.map(|(name, value)| (name.to_owned(), value.clone()));
+                let all = beside.map(|(name, value)| (name.to_owned(), value.clone()));
                 Value::Object(all.chain([("_input".to_owned(), raw)]).collect())
             }
         };

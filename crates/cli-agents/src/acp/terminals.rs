@@ -126,7 +126,7 @@ impl TurnTerminals {
     }
 
     /// Handles a request about an existing terminal. Returns the response, unless it has to wait.
-    pub(super) fn asked(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
+    pub(super) fn on_request(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
         let Some(name) = params["terminalId"].as_str() else {
             return Some(wire::error(request, wire::INVALID_PARAMS, "`terminalId` names the terminal"));
         };
@@ -173,8 +173,8 @@ impl TurnTerminals {
     }
 
     /// The commands of terminals that a report of a call shows, each for the first report that does.
-    pub(super) fn commands_shown_in(&mut self, told: &Value) -> Vec<NormalizedCall> {
-        let pieces = told["content"].as_array().into_iter().flatten();
+    pub(super) fn commands_shown_in(&mut self, report: &Value) -> Vec<NormalizedCall> {
+        let pieces = report["content"].as_array().into_iter().flatten();
         let names = pieces
             .filter(|piece| piece["type"] == "terminal")
             .filter_map(|piece| piece["terminalId"].as_str());
@@ -198,8 +198,8 @@ impl TurnTerminals {
                 biased;
                 // The outcome of a command is known before the response is sent.
                 Some(name) = self.running.next(), if !self.running.is_empty() => {
-                    match self.ran(&name) {
-                        Some(news) => return news,
+                    match self.on_command_end(&name) {
+                        Some(event) => return event,
                         None => continue,
                     }
                 }
@@ -210,19 +210,19 @@ impl TurnTerminals {
                 TerminalResponse { line, opens: Some((name, call)) } => (line, name, call),
                 TerminalResponse { line, opens: None } => return TerminalEvent::Response(line),
             };
-            let told = json!({ "jsonrpc": "2.0", "method": TERMINAL_CREATED, "params": { "terminalId": name, "callId": call } });
+            let notification = json!({ "jsonrpc": "2.0", "method": TERMINAL_CREATED, "params": { "terminalId": name, "callId": call } });
             let entries = self.entries.get(&name);
             let link = entries.and_then(|entries| Some((entries.link.clone()?, entries.command.clone())));
             return TerminalEvent::Started {
                 line,
-                event: pass_through(TERMINAL_CREATED, &told.to_string()),
+                event: pass_through(TERMINAL_CREATED, &notification.to_string()),
                 link,
             };
         }
     }
 
     /// A command is over, or was never started.
-    fn ran(&mut self, name: &str) -> Option<TerminalEvent> {
+    fn on_command_end(&mut self, name: &str) -> Option<TerminalEvent> {
         let entries = self.entries.get(name)?;
         let has_begun = entries.terminal.has_started();
         if has_begun && !entries.is_released {

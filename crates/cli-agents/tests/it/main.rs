@@ -27,7 +27,7 @@ pub(crate) struct TestToolbox {
     /// Each call with a permission request: its id, its tool, and the one text in its input.
     asked: Mutex<Vec<(String, String, String)>>,
     /// Calls that were reported as executed.
-    told: Mutex<Vec<(String, ToolOutcome)>>,
+    reported: Mutex<Vec<(String, ToolOutcome)>>,
     /// Calls with permission that were reported as not executed.
     unused: Mutex<Vec<String>>,
     /// Commands in terminals.
@@ -41,7 +41,7 @@ impl TestToolbox {
         Arc::new(Self {
             law,
             asked: Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             unused: Mutex::default(),
             followed: Mutex::default(),
             made: Mutex::default(),
@@ -65,8 +65,8 @@ impl TestToolbox {
         self.asked.lock().unwrap().clone()
     }
 
-    fn told(&self) -> Vec<(String, ToolOutcome)> {
-        self.told.lock().unwrap().clone()
+    fn reported(&self) -> Vec<(String, ToolOutcome)> {
+        self.reported.lock().unwrap().clone()
     }
 
     fn unused(&self) -> Vec<String> {
@@ -123,13 +123,15 @@ impl Toolbox for TestToolbox {
         terminal.writer().write(b"hello");
         terminal.unwanted().await;
         let outcome = ToolOutcome::good("ended");
-        self.told.lock().unwrap().push((call.id().to_owned(), outcome.clone()));
+        self.reported.lock().unwrap().push((call.id().to_owned(), outcome.clone()));
         outcome
     }
 
     async fn report_result(&self, id: &str, outcome: ReportedOutcome) {
         match outcome {
-            ReportedOutcome::Executed(outcome) => self.told.lock().unwrap().push((id.to_owned(), outcome)),
+            ReportedOutcome::Executed(outcome) => {
+                self.reported.lock().unwrap().push((id.to_owned(), outcome))
+            }
             ReportedOutcome::NotExecuted(_) => self.unused.lock().unwrap().push(id.to_owned()),
         }
     }

@@ -26,7 +26,7 @@ impl AcpTurn {
         }
         match method {
             "terminal/create" => self.create(request, params, line).map(Result::err),
-            method if KNOWN.contains(&method) => Ok(self.terminals.asked(request, method, params)),
+            method if KNOWN.contains(&method) => Ok(self.terminals.on_request(request, method, params)),
             _ => Ok(Some(wire::error(request, wire::METHOD_NOT_FOUND, "there is no such method"))),
         }
     }
@@ -62,8 +62,8 @@ impl AcpTurn {
     }
 
     /// Handles an event of a terminal.
-    pub(super) async fn on_terminal_event(&mut self, news: TerminalEvent) -> Option<TurnStep> {
-        match news {
+    pub(super) async fn on_terminal_event(&mut self, event: TerminalEvent) -> Option<TurnStep> {
+        match event {
             TerminalEvent::Response(line) => {
                 self.connection.send(line).await;
                 None
