@@ -92,23 +92,23 @@ impl Protocol {
 /// The client capabilities that a program is offered. What is not named is not offered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Capabilities {
-    pub fs: FsCapabilities,
+pub(crate) struct Capabilities {
+    pub(crate) fs: FsCapabilities,
     /// Commands, each in a sandbox of its own.
-    pub terminal: bool,
+    pub(crate) terminal: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct FsCapabilities {
-    pub read_text_file: bool,
-    pub write_text_file: bool,
+pub(crate) struct FsCapabilities {
+    pub(crate) read_text_file: bool,
+    pub(crate) write_text_file: bool,
 }
 
 /// A behaviour of a program that differs from its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Quirk {
+pub(crate) enum Quirk {
     /// After a refused call it ends its turn as `cancelled`, though the turn was not cancelled.
     RefusalCancels,
     /// It requests permission before it reports the call.
@@ -135,7 +135,7 @@ pub struct ProfileTemplate(pub(super) String);
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FileContent {
+pub(crate) enum FileContent {
     Text(ProfileTemplate),
     /// Written as JSON; its strings and names are templates too.
     Json(Map<String, Value>),
