@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tribune_client::RpcClient;
 use tribune_runtime::rehearsal::{RehearsalBackend, Scenes};
 use tribune_runtime::{
-    AgentExecutedCall, AgentRuntime, ContentBlock, Handle, PermissionOutcome, SessionKey, Speaker, ToolCall,
-    ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentExecutedCall, AgentRuntime, ContentBlock, Handle, PermissionOutcome, ReportedOutcome, SessionKey,
+    Speaker, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 
 use crate::log::{BenchHome, median};
@@ -193,7 +193,7 @@ impl Toolbox for EmptyToolbox {
         ToolOutcome::error("this benchmark has no tools")
     }
 
-    async fn report_result(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ReportedOutcome) {}
 }
 
 pub(crate) fn ms(time: Duration) -> f64 {

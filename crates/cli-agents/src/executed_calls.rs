@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::normalize::NormalizedCall;
 
 /// How many are remembered, the newest.
-const MAX_UNTOLD: usize = 64;
+const MAX_UNREPORTED: usize = 64;
 
 /// Executed calls, until the agent reports them.
 #[derive(Debug, Default)]
@@ -13,16 +13,16 @@ pub(crate) struct ExecutedCalls(VecDeque<NormalizedCall>);
 
 impl ExecutedCalls {
     pub(crate) fn add(&mut self, call: NormalizedCall) {
-        if self.0.len() >= MAX_UNTOLD {
+        if self.0.len() >= MAX_UNREPORTED {
             self.0.pop_front();
         }
         self.0.push_back(call);
     }
 
     /// Whether this is one of them. It is one call's.
-    pub(crate) fn take(&mut self, told: &NormalizedCall) -> bool {
-        let at = self.0.iter().position(|went| went == told);
-        let at = at.or_else(|| self.0.iter().position(|went| went.covers(told)));
+    pub(crate) fn take(&mut self, report: &NormalizedCall) -> bool {
+        let at = self.0.iter().position(|executed| executed == report);
+        let at = at.or_else(|| self.0.iter().position(|executed| executed.covers(report)));
         at.is_some_and(|at| self.0.remove(at).is_some())
     }
 }
@@ -37,7 +37,7 @@ mod tests {
     fn an_executed_call_is_taken_once() {
         let wanted = |n: u64| NormalizedCall { tool: "mcp__a__b".to_owned(), input: json!({ "n": n }) };
         let mut executed = ExecutedCalls::default();
-        for n in 0..=MAX_UNTOLD as u64 {
+        for n in 0..=MAX_UNREPORTED as u64 {
             executed.add(wanted(n));
         }
         assert!(!executed.take(&wanted(0)), "the oldest is forgotten");

@@ -84,9 +84,9 @@ impl McpCallChannel {
 
     /// Opens the channel for a turn, until the receiver is dropped.
     pub fn open(&self) -> mpsc::Receiver<PendingMcpCall> {
-        let (turn, handed) = mpsc::channel(QUEUE);
+        let (turn, calls) = mpsc::channel(QUEUE);
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Some(turn);
-        handed
+        calls
     }
 }
 
@@ -96,26 +96,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_reaches_the_running_turn_only() {
-        let hatch = Arc::new(McpCallChannel::default());
+        let channel = Arc::new(McpCallChannel::default());
         let call = |tool: &str| {
-            let (hatch, tool) = (Arc::clone(&hatch), tool.to_owned());
-            tokio::spawn(async move { hatch.call(tool, json!({})).await })
+            let (channel, tool) = (Arc::clone(&channel), tool.to_owned());
+            tokio::spawn(async move { channel.call(tool, json!({})).await })
         };
         assert_eq!(call("before").await.unwrap(), ToolOutcome::error(NO_TURN));
-        let mut turn = hatch.open();
+        let mut turn = channel.open();
         let waiting = call("within");
-        let handed = turn.recv().await.unwrap();
-        assert_eq!(handed.tool, "within");
-        handed.result.send(ToolOutcome::good("done")).unwrap();
+        let pending = turn.recv().await.unwrap();
+        assert_eq!(pending.tool, "within");
+        pending.result.send(ToolOutcome::good("done")).unwrap();
         assert_eq!(waiting.await.unwrap(), ToolOutcome::good("done"));
         // One call was taken by the turn, and one was not.
         let looked_at = call("looked at");
-        let handed = turn.recv().await.unwrap();
+        let pending = turn.recv().await.unwrap();
         let unseen = call("unseen");
         while turn.is_empty() {
             tokio::task::yield_now().await;
         }
-        drop((handed, turn));
+        drop((pending, turn));
         assert_eq!(looked_at.await.unwrap(), ToolOutcome::error(OVER));
         assert_eq!(unseen.await.unwrap(), ToolOutcome::error(OVER));
         assert_eq!(call("after").await.unwrap(), ToolOutcome::error(NO_TURN));
@@ -123,18 +123,18 @@ mod tests {
 
     #[tokio::test]
     async fn l9_waiting_calls_are_bounded() {
-        let hatch = Arc::new(McpCallChannel::default());
-        let turn = hatch.open();
+        let channel = Arc::new(McpCallChannel::default());
+        let turn = channel.open();
         let waiting: Vec<_> = (0..QUEUE)
             .map(|_| {
-                let hatch = Arc::clone(&hatch);
-                tokio::spawn(async move { hatch.call("x".to_owned(), json!({})).await })
+                let channel = Arc::clone(&channel);
+                tokio::spawn(async move { channel.call("x".to_owned(), json!({})).await })
             })
             .collect();
         while turn.len() < QUEUE {
             tokio::task::yield_now().await;
         }
-        assert_eq!(hatch.call("x".to_owned(), json!({})).await, ToolOutcome::error(TOO_MUCH));
+        assert_eq!(channel.call("x".to_owned(), json!({})).await, ToolOutcome::error(TOO_MUCH));
         drop(turn);
         for waiting in waiting {
             assert_eq!(waiting.await.unwrap(), ToolOutcome::error(OVER));

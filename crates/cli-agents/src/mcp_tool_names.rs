@@ -31,22 +31,22 @@ impl McpToolNames {
     /// The MCP call that a report means, if it can mean nothing else. A report with a kind means what that kind says: a
     /// title is model output, and a server may name itself and its tools like a tool of the agent's own. The kind
     /// counts less only where the input names server and tool, with nothing beside their arguments.
-    pub(crate) fn wanted(&self, call: &Map<String, Value>) -> Option<NormalizedCall> {
+    pub(crate) fn mcp_call(&self, call: &Map<String, Value>) -> Option<NormalizedCall> {
         let is_plain = call.get("kind").is_none_or(|kind| kind == "other");
         let mut like =
-            self.like(call).filter(|(_, is_named)| is_plain || *is_named).map(|(wanted, _)| wanted);
+            self.matches(call).filter(|(_, is_named)| is_plain || *is_named).map(|(wanted, _)| wanted);
         let first = like.next()?;
         like.all(|other| other.tool == first.tool).then_some(first)
     }
 
     /// Every MCP call that a report could mean by its name, whatever else it says.
     pub(crate) fn possible(&self, call: &Map<String, Value>) -> Vec<NormalizedCall> {
-        self.like(call).map(|(wanted, _)| wanted).collect()
+        self.matches(call).map(|(wanted, _)| wanted).collect()
     }
 
     /// Tools with the name of a report, and whether its input names them. A report with files or diffs is of something
     /// else.
-    fn like(&self, call: &Map<String, Value>) -> impl Iterator<Item = (NormalizedCall, bool)> {
+    fn matches(&self, call: &Map<String, Value>) -> impl Iterator<Item = (NormalizedCall, bool)> {
         let list = |name: &str| call.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let is_words =
             list("locations").is_empty() && list("content").iter().all(|item| item["type"] == "content");
@@ -100,7 +100,7 @@ mod tests {
 
     fn found(names: &McpToolNames, call: Value) -> Option<(String, Value)> {
         let Value::Object(call) = call else { panic!() };
-        names.wanted(&call).map(|wanted| (wanted.tool, wanted.input))
+        names.mcp_call(&call).map(|wanted| (wanted.tool, wanted.input))
     }
 
     #[test]
@@ -118,8 +118,8 @@ mod tests {
             assert_eq!(found(&names, json!({ "name": name, "title": "x", "rawInput": input })), known);
             assert_eq!(found(&names, json!({ "name": "x", "title": name, "rawInput": input })), None);
         }
-        let told = json!({ "title": "git-hub_get_issue" });
-        assert_eq!(found(&names, told), Some(("mcp__git-hub__get_issue".to_owned(), json!({}))));
+        let report = json!({ "title": "git-hub_get_issue" });
+        assert_eq!(found(&names, report), Some(("mcp__git-hub__get_issue".to_owned(), json!({}))));
         for other in ["get_issue", "git-hub", "read", "mcp__broken", "broken", ""] {
             assert_eq!(found(&names, json!({ "title": other, "rawInput": input })), None, "{other}");
         }

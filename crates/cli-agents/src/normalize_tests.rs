@@ -2,7 +2,7 @@ use super::*;
 
 fn said(call: Value) -> Vec<(String, Value)> {
     let Value::Object(call) = call else { panic!() };
-    wanted(&call, "/workspace").into_iter().map(|wanted| (wanted.tool, wanted.input)).collect()
+    planned_calls(&call, "/workspace").into_iter().map(|wanted| (wanted.tool, wanted.input)).collect()
 }
 
 fn one(call: Value) -> (String, Value) {
@@ -211,7 +211,10 @@ fn a_permission_covers_the_same_call_only() {
 fn a_finished_edit_is_known_by_its_files() {
     let told = |call: Value| -> Vec<(String, Value)> {
         let Value::Object(call) = call else { panic!() };
-        done(&call, "/workspace").into_iter().map(|done| (done.tool, done.input["path"].clone())).collect()
+        claimed_calls(&call, "/workspace")
+            .into_iter()
+            .map(|done| (done.tool, done.input["path"].clone()))
+            .collect()
     };
     let words = json!([{ "type": "content", "content": { "type": "text", "text": "Wrote it." } }]);
     let raw = json!({ "filepath": "/workspace/a", "diff": "+x" });

@@ -14,7 +14,8 @@ use crate::mcp_tool_names::McpToolNames;
 use crate::normalize::NormalizedCall;
 use crate::tool_calls::{AskState, PermissionAsk, ReportedCalls, UpdateError, UpdateKind};
 use tribune_runtime::{
-    AgentExecutedCall, PermissionOutcome, PermissionTiming, RuntimeError, ToolCall, ToolOutcome, Toolbox,
+    AgentExecutedCall, PermissionOutcome, PermissionTiming, ReportedOutcome, RuntimeError, ToolCall,
+    ToolOutcome, Toolbox,
 };
 
 /// Permission requests of an agent that wait at once.
@@ -32,7 +33,7 @@ pub(crate) trait PermissionRequest: Send + 'static {
     fn way(&self) -> &'static str;
 
     /// The line that answers it, and whether that line allows the call.
-    fn answer(&self, ruling: &PermissionAnswer) -> (String, bool);
+    fn answer(&self, answer: &PermissionAnswer) -> (String, bool);
 }
 
 /// The answer to a permission request.
@@ -106,14 +107,19 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     }
 
     /// The agent requests permission for the call that a line reports. Returns the lines that answer at once.
-    pub(crate) fn ask(&mut self, question: Q, told: &Value, line: &str) -> Result<Vec<String>, UpdateError> {
+    pub(crate) fn ask(
+        &mut self,
+        question: Q,
+        report: &Value,
+        line: &str,
+    ) -> Result<Vec<String>, UpdateError> {
         let waiting: usize = self.open.iter().map(|open| open.size).sum();
         if self.open.len() >= MAX_WAITING || waiting + line.len() > MAX_WAITING_BYTES {
             return Ok(vec![question.answer(&PermissionAnswer::Cancelled).0]);
         }
-        let id = self.calls.merge_update(told, line, UpdateKind::Continues)?;
+        let id = self.calls.merge_update(report, line, UpdateKind::Continues)?;
         let Some(call) = self.calls.get(&id) else { return Ok(Vec::new()) };
-        let wanted = call.asked(&self.workspace);
+        let wanted = call.requested_calls(&self.workspace);
         let way = question.way();
         let size = line.len();
         let is_same = |ask: &&mut PermissionAsk| ask.wanted == wanted && !ask.ways.contains(&way);
@@ -122,7 +128,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         {
             // The agent asks about it in another way, too.
             ask.ways.push(way);
-            let ruling = match &ask.state {
+            let answer = match &ask.state {
                 AskState::Pending => {
                     self.open.push(OpenRequest { ask: ask.number, size, question });
                     return Ok(Vec::new());
@@ -130,22 +136,22 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
                 AskState::Allowed => PermissionAnswer::Allow,
                 AskState::Refused(why) => PermissionAnswer::Deny(why.clone()),
             };
-            return Ok(vec![question.answer(&ruling).0]);
+            return Ok(vec![question.answer(&answer).0]);
         }
         call.reopen();
         let parts: Vec<(String, NormalizedCall)> =
             call.ids(&id, wanted.len()).into_iter().zip(wanted.clone()).collect();
         let number = self.asks;
         self.asks += 1;
-        self.calls.asked(&id, PermissionAsk::new(number, wanted, way, line))?;
+        self.calls.add_ask(&id, PermissionAsk::new(number, wanted, way, line))?;
         self.open.push(OpenRequest { ask: number, size, question });
-        let (tools, said) = (Arc::clone(&self.tools), line.to_owned());
+        let (tools, raw) = (Arc::clone(&self.tools), line.to_owned());
         self.waiting.push(Box::pin(async move {
             let mut refused = None;
             let mut permitted = Vec::new();
             for (own, wanted) in parts {
                 match tools
-                    .request_permission(own_call(&own, wanted.clone(), &said, PermissionTiming::BeforeCall))
+                    .request_permission(own_call(&own, wanted.clone(), &raw, PermissionTiming::BeforeCall))
                     .await
                 {
                     PermissionOutcome::Granted => permitted.push((own, wanted)),
@@ -161,19 +167,19 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     }
 
     /// Refuses a permission request without asking the toolbox: the call is known to have no permission.
-    pub(crate) fn refuse(&mut self, told: &Value, line: &str, why: &str) -> Result<(), UpdateError> {
-        let id = self.calls.merge_update(told, line, UpdateKind::Continues)?;
+    pub(crate) fn refuse(&mut self, report: &Value, line: &str, why: &str) -> Result<(), UpdateError> {
+        let id = self.calls.merge_update(report, line, UpdateKind::Continues)?;
         let Some(call) = self.calls.get(&id) else { return Ok(()) };
-        let wanted = call.asked(&self.workspace);
+        let wanted = call.requested_calls(&self.workspace);
         call.reopen();
         let mut ask = PermissionAsk::new(self.asks, wanted, "", line);
         ask.state = AskState::Refused(why.to_owned());
         self.asks += 1;
-        self.calls.asked(&id, ask)
+        self.calls.add_ask(&id, ask)
     }
 
     /// Waits until a permission request is decided; for ever if none waits.
-    pub(crate) async fn decided(&mut self) -> DecidedRequest {
+    pub(crate) async fn next_decision(&mut self) -> DecidedRequest {
         match self.waiting.next().await {
             Some(decided) => decided,
             None => std::future::pending().await,
@@ -183,20 +189,20 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     /// The lines that answer a decided permission request.
     pub(crate) async fn answer_lines(&mut self, decided: DecidedRequest) -> Vec<String> {
         let DecidedRequest { ask: number, call, permitted, refused } = decided;
-        let ruling = refused.clone().map_or(PermissionAnswer::Allow, PermissionAnswer::Deny);
+        let answer = refused.clone().map_or(PermissionAnswer::Allow, PermissionAnswer::Deny);
         let mut lines = Vec::new();
         let mut allows = false;
         // Every way of asking gets the same answer.
         for open in self.open.extract_if(.., |open| open.ask == number) {
-            let (line, lets_go) = open.question.answer(&ruling);
+            let (line, is_allowed) = open.question.answer(&answer);
             lines.push(line);
-            allows |= lets_go;
+            allows |= is_allowed;
         }
         if !allows {
             // Part of it was allowed, the agent withdrew the request, or it has no option that allows this call alone.
             for (own, _) in &permitted {
-                let what = ToolOutcome::error("it was not made: the whole was refused");
-                self.tools.report_result(own, what).await;
+                let why = "it was not made: the whole was refused".to_owned();
+                self.tools.report_result(own, ReportedOutcome::NotExecuted(why)).await;
             }
         }
         let ask =
@@ -227,14 +233,14 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     /// Merges a report of a call, and records its outcome. `ran` are the commands of terminals that it shows.
     pub(crate) async fn on_report(
         &mut self,
-        told: &Value,
+        report: &Value,
         line: &str,
-        telling: UpdateKind,
+        update_kind: UpdateKind,
         ran: Vec<NormalizedCall>,
     ) -> Option<TurnStep> {
-        let id = match self.calls.merge_update(told, line, telling) {
+        let id = match self.calls.merge_update(report, line, update_kind) {
             Ok(id) => id,
-            Err(untold) => return Some(TurnStep::Failed(untold.into())),
+            Err(error) => return Some(TurnStep::Failed(error.into())),
         };
         let call = self.calls.get(&id)?;
         for command in ran {
@@ -244,24 +250,24 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         match call.status() {
             None | Some("pending" | "in_progress") => None,
             // It was executed and failed. A refused call is believed not to have been executed.
-            Some("broke") if is_unasked => self.done(&id, ExecutionResult::Failed).await,
+            Some("broke") if is_unasked => self.on_done_report(&id, ExecutionResult::Failed).await,
             // So was one that was running, unless the agent reports calls as running before it asks.
             Some("failed")
                 if is_unasked && call.is_begun() && self.under_way == RunningReport::MeansExecuted =>
             {
-                self.done(&id, ExecutionResult::Failed).await
+                self.on_done_report(&id, ExecutionResult::Failed).await
             }
             Some("broke" | "failed") => {
                 self.on_failed_report(&id).await;
                 None
             }
             // Any other status means that it was executed.
-            Some(_) => self.done(&id, ExecutionResult::Succeeded).await,
+            Some(_) => self.on_done_report(&id, ExecutionResult::Succeeded).await,
         }
     }
 
     /// A call is reported as done: each part of it has permission, or is judged now.
-    async fn done(&mut self, id: &str, went: ExecutionResult) -> Option<TurnStep> {
+    async fn on_done_report(&mut self, id: &str, result: ExecutionResult) -> Option<TurnStep> {
         let call = self.calls.get(id)?;
         call.is_over = true;
         // A call that the host executed under this name was this one, whatever else its name could mean.
@@ -269,8 +275,8 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             return None;
         }
         let parts = match call.asks.is_empty() {
-            true => call.wanted(&self.workspace),
-            false => call.done(&self.workspace),
+            true => call.planned_calls(&self.workspace),
+            false => call.claimed_calls(&self.workspace),
         };
         // The report says only that the call is done: then it is the call that was asked about last.
         if parts.is_empty()
@@ -312,7 +318,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             let words = match part.is_mcp() {
                 // The host did not execute it, so it is a tool of the agent's own.
                 true => call.as_agent_tool(&self.workspace),
-                false => call.asked(&self.workspace),
+                false => call.requested_calls(&self.workspace),
             };
             let same = words.iter().find(|words| words.covers(&part)).or(words.first());
             let words = same.cloned().unwrap_or_else(|| part.clone());
@@ -323,9 +329,9 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         }
         // Parts that are not reported any more were part of the call when it was permitted.
         reported.extend(call.take_all_permissions());
-        let outcome = ToolOutcome { content: call.outcome(), is_error: went == ExecutionResult::Failed };
+        let outcome = ToolOutcome { content: call.outcome(), is_error: result == ExecutionResult::Failed };
         for (own, wanted) in reported {
-            self.tools.report_result(&own, came_of(&wanted, outcome.clone())).await;
+            self.tools.report_result(&own, outcome_of_unused(&wanted, outcome.clone())).await;
         }
         self.judge_unasked(id, unasked, &outcome, WasExecuted::Yes).await
     }
@@ -339,7 +345,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             if call.was_executed_here(&mut self.executed, &self.workspace) {
                 return;
             }
-            let mut parts = call.wanted(&self.workspace);
+            let mut parts = call.planned_calls(&self.workspace);
             parts.retain(|part| !call.has_settled(part));
             if parts.iter().any(NormalizedCall::is_mcp) {
                 parts = call.as_agent_tool(&self.workspace);
@@ -349,7 +355,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
             return;
         }
         for (own, wanted) in call.take_all_permissions() {
-            self.tools.report_result(&own, came_of(&wanted, outcome.clone())).await;
+            self.tools.report_result(&own, outcome_of_unused(&wanted, outcome.clone())).await;
         }
     }
 
@@ -363,15 +369,18 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         was_made: WasExecuted,
     ) -> Option<TurnStep> {
         let call = self.calls.get(id)?;
-        let (said, title) = (call.line().to_owned(), call.title());
+        let (raw, title) = (call.line().to_owned(), call.title());
         for (own, wanted) in call.ids(id, parts.len()).into_iter().zip(parts) {
             let (tool, shown) = (wanted.tool.clone(), wanted.display(&title));
             match self
                 .tools
-                .request_permission(own_call(&own, wanted, &said, PermissionTiming::DuringCall))
+                .request_permission(own_call(&own, wanted, &raw, PermissionTiming::DuringCall))
                 .await
             {
-                PermissionOutcome::Granted => self.tools.report_result(&own, outcome.clone()).await,
+                PermissionOutcome::Granted => {
+                    let executed = ReportedOutcome::Executed(outcome.clone());
+                    self.tools.report_result(&own, executed).await;
+                }
                 PermissionOutcome::Denied(why) if was_made == WasExecuted::Yes => {
                     let what = format!("`{shown}` was executed without asking: {why}");
                     return Some(TurnStep::Ungoverned { id: own, tool, what });
@@ -386,7 +395,7 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     /// The turn is over, or was cut off: judges calls that were begun without a permission request.
     pub(crate) async fn judge_begun(&mut self) -> Option<TurnStep> {
         for id in self.calls.begun_unasked() {
-            if let Some(step) = self.done(&id, ExecutionResult::Succeeded).await {
+            if let Some(step) = self.on_done_report(&id, ExecutionResult::Succeeded).await {
                 return Some(step);
             }
         }
@@ -397,14 +406,14 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
     pub(crate) async fn settle(&mut self) {
         for (own, wanted) in self.calls.take_unreported() {
             let outcome = ToolOutcome::good("the turn ended, and the agent did not say what came of it");
-            self.tools.report_result(&own, came_of(&wanted, outcome)).await;
+            self.tools.report_result(&own, outcome_of_unused(&wanted, outcome)).await;
         }
     }
 }
 
 impl From<UpdateError> for RuntimeError {
-    fn from(untold: UpdateError) -> Self {
-        let what = match untold {
+    fn from(error: UpdateError) -> Self {
+        let what = match error {
             UpdateError::NoUsableId => {
                 "the agent reported a call without an id, or with one that is too long, and was stopped"
             }
@@ -414,12 +423,16 @@ impl From<UpdateError> for RuntimeError {
     }
 }
 
-/// The outcome to record for a permission, given the agent's report.
-fn came_of(wanted: &NormalizedCall, told: ToolOutcome) -> ToolOutcome {
-    if wanted.is_mcp() { ToolOutcome::error(NOT_MADE) } else { told }
+/// The outcome to record for a permission that the host has not used, given the agent's report. Only the host could have
+/// executed an MCP call.
+fn outcome_of_unused(wanted: &NormalizedCall, reported: ToolOutcome) -> ReportedOutcome {
+    match wanted.is_mcp() {
+        true => ReportedOutcome::NotExecuted(NOT_MADE.to_owned()),
+        false => ReportedOutcome::Executed(reported),
+    }
 }
 
-fn own_call(id: &str, wanted: NormalizedCall, said: &str, when: PermissionTiming) -> AgentExecutedCall {
+fn own_call(id: &str, wanted: NormalizedCall, raw: &str, when: PermissionTiming) -> AgentExecutedCall {
     let call = ToolCall { id: id.to_owned(), name: wanted.tool, input: wanted.input };
-    AgentExecutedCall { call, raw: said.to_owned(), timing: when }
+    AgentExecutedCall { call, raw: raw.to_owned(), timing: when }
 }

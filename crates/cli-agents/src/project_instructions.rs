@@ -20,10 +20,10 @@ pub(crate) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, Stri
     let unread = |why: &str| format!("`{name}` of the workspace was not read to the agent: {why}");
     let input = json!({ "path": name, "limit": MAX_BYTES });
     let call = ToolCall { id: CALL.to_owned(), name: "read".to_owned(), input };
-    let said = format!("the host reads `{name}` for its agent");
+    let raw = format!("the host reads `{name}` for its agent");
     // A person's answer would hold up the turn for text that the agent may not need.
     match tools
-        .request_permission(AgentExecutedCall { call, raw: said, timing: PermissionTiming::DuringCall })
+        .request_permission(AgentExecutedCall { call, raw, timing: PermissionTiming::DuringCall })
         .await
     {
         PermissionOutcome::Granted => {}

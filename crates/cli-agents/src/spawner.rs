@@ -41,7 +41,7 @@ pub trait Spawner: Send + Sync {
     async fn changed_autorun_files(&self, session: &Handle) -> Vec<String>;
 
     /// Keeps the end of the agent's standard error.
-    fn keep_stderr(&self, session: &Handle, said: &str);
+    fn keep_stderr(&self, session: &Handle, text: &str);
 }
 
 /// An agent that was started.

@@ -37,11 +37,11 @@ pub(crate) struct ReportedCalls {
 /// One call of the agent's.
 #[derive(Debug, Default)]
 pub(crate) struct ReportedCall {
-    told: Map<String, Value>,
+    report: Map<String, Value>,
     /// The MCP call that it is, if it is one.
-    served: Option<NormalizedCall>,
+    mcp_call: Option<NormalizedCall>,
     /// The MCP calls that it could be by its name alone.
-    like_served: Vec<NormalizedCall>,
+    possible_mcp_calls: Vec<NormalizedCall>,
     /// For each field, the length of the line that it came in: no less than the field takes.
     sizes: [usize; FIELDS.len()],
     /// The newest line that reported it.
@@ -108,7 +108,7 @@ impl ReportedCalls {
         &mut self,
         update: &Value,
         line: &str,
-        telling: UpdateKind,
+        update_kind: UpdateKind,
     ) -> Result<String, UpdateError> {
         let is_id = |id: &&str| (1..=MAX_OWN_ID).contains(&id.len());
         let id = update["toolCallId"].as_str().filter(is_id).ok_or(UpdateError::NoUsableId)?;
@@ -117,13 +117,13 @@ impl ReportedCalls {
         }
         let call = self.calls.entry(id.to_owned()).or_default();
         self.bytes = self.bytes.saturating_sub(call.bytes(id));
-        if telling == UpdateKind::Begins && call.is_over {
+        if update_kind == UpdateKind::Begins && call.is_over {
             // The id of a finished call is used for another one.
             *call = ReportedCall { parts: call.parts, ..ReportedCall::default() };
         }
         call.merge_fields(update, line);
-        call.served = self.names.wanted(&call.told);
-        call.like_served = self.names.possible(&call.told);
+        call.mcp_call = self.names.mcp_call(&call.report);
+        call.possible_mcp_calls = self.names.possible(&call.report);
         self.bytes += call.bytes(id);
         if self.bytes > MAX_TOLD_BYTES {
             return Err(UpdateError::TooMuch);
@@ -136,7 +136,7 @@ impl ReportedCalls {
     }
 
     /// Adds a permission request about a call.
-    pub(crate) fn asked(&mut self, id: &str, ask: PermissionAsk) -> Result<(), UpdateError> {
+    pub(crate) fn add_ask(&mut self, id: &str, ask: PermissionAsk) -> Result<(), UpdateError> {
         self.bytes += ask.size;
         if self.bytes > MAX_TOLD_BYTES {
             return Err(UpdateError::TooMuch);
@@ -195,7 +195,7 @@ impl ReportedCalls {
             call.asks.is_empty()
                 && !call.is_over
                 && !call.is_run_here
-                && matches!(call.wanted(workspace).as_slice(), [only] if rule.is_reported(only, wanted))
+                && matches!(call.planned_calls(workspace).as_slice(), [only] if rule.is_reported(only, wanted))
         };
         self.calls.iter().find(|(_, call)| is_it(call)).map(|(id, _)| id.clone())
     }
@@ -218,6 +218,14 @@ pub(crate) enum JoinRule {
 }
 
 impl JoinRule {
+    /// The word for such a call, for sentences.
+    pub(crate) const fn noun(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::McpCall => "call",
+        }
+    }
+
     /// Whether a permission request was about this call.
     fn is_asked(self, asked: &NormalizedCall, wanted: &NormalizedCall) -> bool {
         match self {
@@ -248,13 +256,13 @@ impl ReportedCall {
             match update.get(field) {
                 None | Some(Value::Null) => {}
                 // An empty input does not replace one that was reported before.
-                Some(Value::Object(input)) if input.is_empty() && self.told.contains_key(field) => {}
+                Some(Value::Object(input)) if input.is_empty() && self.report.contains_key(field) => {}
                 // Agents rename their calls as they go. A call with a permission request keeps the name that was asked
                 // about.
                 Some(_) if field == "title" && !self.asks.is_empty() => {}
                 Some(value) => {
                     *size = line.len();
-                    self.told.insert(field.to_owned(), value.clone());
+                    self.report.insert(field.to_owned(), value.clone());
                 }
             }
         }
@@ -274,7 +282,7 @@ impl ReportedCall {
     }
 
     pub(crate) fn status(&self) -> Option<&str> {
-        self.told.get("status").and_then(Value::as_str)
+        self.report.get("status").and_then(Value::as_str)
     }
 
     pub(crate) fn line(&self) -> &str {
@@ -282,45 +290,50 @@ impl ReportedCall {
     }
 
     /// The calls that it would make, in the policy's terms.
-    pub(crate) fn wanted(&self, workspace: &str) -> Vec<NormalizedCall> {
-        self.served.clone().map_or_else(|| normalize::wanted(&self.told, workspace), |served| vec![served])
+    pub(crate) fn planned_calls(&self, workspace: &str) -> Vec<NormalizedCall> {
+        self.mcp_call
+            .clone()
+            .map_or_else(|| normalize::planned_calls(&self.report, workspace), |mcp_call| vec![mcp_call])
     }
 
     /// The same for a permission request.
-    pub(crate) fn asked(&self, workspace: &str) -> Vec<NormalizedCall> {
+    pub(crate) fn requested_calls(&self, workspace: &str) -> Vec<NormalizedCall> {
         // A person cannot decide about arguments that are not told.
-        let served = self.served.clone().filter(|_| self.told.contains_key("rawInput"));
-        served.map_or_else(|| normalize::asked(&self.told, workspace), |served| vec![served])
+        let mcp_call = self.mcp_call.clone().filter(|_| self.report.contains_key("rawInput"));
+        mcp_call
+            .map_or_else(|| normalize::requested_calls(&self.report, workspace), |mcp_call| vec![mcp_call])
     }
 
     /// Whether it is a call of an MCP tool that the host has answered, by what it could be. Then it is on record
     /// already.
     pub(crate) fn was_executed_here(&mut self, executed: &mut ExecutedCalls, workspace: &str) -> bool {
-        let went = self.like_served.iter().find(|like| executed.take(like)).cloned();
-        let is_it = went.is_some();
+        let matched = self.possible_mcp_calls.iter().find(|like| executed.take(like)).cloned();
+        let is_it = matched.is_some();
         if is_it {
-            let parts = self.wanted(workspace);
-            self.settled.extend(went.into_iter().chain(parts));
+            let parts = self.planned_calls(workspace);
+            self.settled.extend(matched.into_iter().chain(parts));
         }
         is_it
     }
 
     /// The same, if it is no MCP call, whatever its name.
     pub(crate) fn as_agent_tool(&self, workspace: &str) -> Vec<NormalizedCall> {
-        normalize::asked(&self.told, workspace)
+        normalize::requested_calls(&self.report, workspace)
     }
 
     /// Permission is requested: an end that was reported before belongs to an earlier use of the id.
     pub(crate) fn reopen(&mut self) {
         if std::mem::take(&mut self.is_over) {
-            self.told.remove("status");
+            self.report.remove("status");
             self.settled.clear();
         }
     }
 
     /// What it reports as done, to be compared with the permission.
-    pub(crate) fn done(&self, workspace: &str) -> Vec<NormalizedCall> {
-        self.served.clone().map_or_else(|| normalize::done(&self.told, workspace), |served| vec![served])
+    pub(crate) fn claimed_calls(&self, workspace: &str) -> Vec<NormalizedCall> {
+        self.mcp_call
+            .clone()
+            .map_or_else(|| normalize::claimed_calls(&self.report, workspace), |mcp_call| vec![mcp_call])
     }
 
     /// The host ran a command, and this call is the agent's report of it.
@@ -344,9 +357,9 @@ impl ReportedCall {
     /// unknown tool's words around one. Another command is another command.
     pub(crate) fn repeats_executed(&self, part: &NormalizedCall) -> bool {
         let is_empty = |raw: &Value| raw.is_null() || raw.as_object().is_some_and(Map::is_empty);
-        let is_titled = self.told.get("rawInput").is_none_or(is_empty);
+        let is_titled = self.report.get("rawInput").is_none_or(is_empty);
         self.is_run_here
-            && self.told.get("kind").is_some_and(|kind| kind == "execute")
+            && self.report.get("kind").is_some_and(|kind| kind == "execute")
             && (is_titled || part.is_agent_tool())
     }
 
@@ -385,21 +398,21 @@ impl ReportedCall {
 
     /// The outcome, as the agent reports it.
     pub(crate) fn outcome(&self) -> String {
-        let items = self.told.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let mut said = String::new();
+        let items = self.report.get("content").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let mut joined = String::new();
         for item in items {
             let text = match item["type"].as_str() {
                 Some("content") => item["content"]["text"].as_str().unwrap_or_default().to_owned(),
                 Some("diff") => format!("changed {}", item["path"].as_str().unwrap_or("a file")),
                 _ => continue,
             };
-            if !said.is_empty() {
-                said.push('\n');
+            if !joined.is_empty() {
+                joined.push('\n');
             }
-            said.push_str(&text);
+            joined.push_str(&text);
         }
-        match (said.is_empty(), self.told.get("rawOutput")) {
-            (false, _) => said,
+        match (joined.is_empty(), self.report.get("rawOutput")) {
+            (false, _) => joined,
             (true, Some(Value::String(raw))) => raw.clone(),
             (true, Some(raw)) => raw.to_string(),
             (true, None) => "the agent did not say what came of it".to_owned(),
@@ -408,7 +421,7 @@ impl ReportedCall {
 
     /// Its title, for sentences.
     pub(crate) fn title(&self) -> String {
-        let title = self.told.get("title").and_then(Value::as_str).unwrap_or("a call");
+        let title = self.report.get("title").and_then(Value::as_str).unwrap_or("a call");
         title.chars().filter(|c| !c.is_control()).take(80).collect()
     }
 }
@@ -420,71 +433,5 @@ fn fingerprint(text: &str) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_request_without_a_path_is_merged_with_the_earlier_report() {
-        let mut calls = ReportedCalls::default();
-        let told = json!({ "toolCallId": "t", "kind": "read", "rawInput": { "filePath": "/workspace/a" } });
-        calls.merge_update(&told, "line 1", UpdateKind::Begins).unwrap();
-        let asked = json!({ "toolCallId": "t", "kind": "read", "rawInput": {} });
-        let id = calls.merge_update(&asked, "line 2", UpdateKind::Continues).unwrap();
-        let call = calls.get(&id).unwrap();
-        assert_eq!(call.asked("/workspace")[0].input, json!({ "path": "a" }));
-        assert_eq!(call.line(), "line 2");
-        assert_eq!(call.ids("t", 2), ["t", "t.2"]);
-        assert_eq!(call.ids("t", 1), ["t.3"]);
-        assert!(call.ids("böse id", 1)[0].starts_with("call-"));
-        let long = "x".repeat(MAX_OWN_ID + 1);
-        for nameless in
-            [json!({ "kind": "read" }), json!({ "toolCallId": "" }), json!({ "toolCallId": long })]
-        {
-            assert_eq!(calls.merge_update(&nameless, "", UpdateKind::Begins), Err(UpdateError::NoUsableId));
-        }
-    }
-
-    #[test]
-    fn every_kept_byte_counts() {
-        let mut calls = ReportedCalls::default();
-        // A field that replaces another takes no more room; an added one does.
-        let long = "x".repeat(MAX_TOLD_BYTES / 4 - 100);
-        let titled = |id: &str| json!({ "toolCallId": id, "title": "x" });
-        for _ in 0..10 {
-            calls.merge_update(&titled("x"), &long, UpdateKind::Continues).unwrap();
-        }
-        calls.merge_update(&titled("y"), &long, UpdateKind::Continues).unwrap();
-        assert_eq!(calls.merge_update(&titled("z"), &long, UpdateKind::Continues), Err(UpdateError::TooMuch));
-        // Lines with unknown fields are kept too.
-        let mut calls = ReportedCalls::default();
-        let unknown = |n: usize| {
-            calls.merge_update(&json!({ "toolCallId": n.to_string(), "_x": 1 }), &long, UpdateKind::Continues)
-        };
-        let told: Vec<_> = (0..5).map(unknown).collect();
-        assert_eq!(told[4], Err(UpdateError::TooMuch), "{told:?}");
-        // So are permission requests.
-        let mut calls = ReportedCalls::default();
-        let id = calls.merge_update(&titled("x"), "", UpdateKind::Begins).unwrap();
-        let ask = |n| PermissionAsk::new(n, Vec::new(), "", &long);
-        let asked: Vec<_> = (0..5).map(|n| calls.asked(&id, ask(n))).collect();
-        assert_eq!(asked[4], Err(UpdateError::TooMuch));
-    }
-
-    #[test]
-    fn a_file_is_written_under_the_permission_for_exactly_that() {
-        let mut calls = ReportedCalls::default();
-        let diff = json!({ "type": "diff", "path": "/workspace/a", "newText": "n" });
-        let told = json!({ "toolCallId": "t", "kind": "edit", "content": [diff] });
-        let id = calls.merge_update(&told, "", UpdateKind::Begins).unwrap();
-        let wanted = calls.get(&id).unwrap().wanted("/workspace").remove(0);
-        let mut ask = PermissionAsk::new(0, vec![wanted.clone()], "", "");
-        ask.permitted.push(("t".to_owned(), wanted));
-        calls.asked(&id, ask).unwrap();
-        let other = normalize::file_write("/workspace/a", "m", "/workspace");
-        assert_eq!(calls.take_write_permission(&other), None);
-        let same = normalize::file_write("/workspace/a", "n", "/workspace");
-        assert_eq!(calls.take_write_permission(&same).as_deref(), Some("t"));
-        assert_eq!(calls.take_write_permission(&same), None, "once");
-    }
-}
+#[path = "tool_calls_tests.rs"]
+mod tests;

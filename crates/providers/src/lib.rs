@@ -2,7 +2,7 @@
 //!
 //! Where to start reading: [`message`] for the messages of a request, [`event`] for the events of a response, [`client`]
 //! for the HTTP client, [`catalog`] for the built-in providers, [`budget`] for whether a request fits into a context
-//! window.
+//! window. [`wire_encoder`] goes the other way: it writes what a provider sends, for scripted models.
 //!
 //! What it deliberately does not do: execute tool calls, store conversations, choose a provider or a model, or fall
 //! back to another one when one fails. It reads no environment variables and writes no log.
@@ -33,6 +33,7 @@ mod sse;
 pub mod stream;
 mod tool_spec;
 mod transport;
+pub mod wire_encoder;
 
 pub use answer::ModelResponse;
 pub use budget::{MINIMUM_CONTEXT_TOKENS, OverBudgetError, TokenCalibration, check_fits, estimate_tokens};

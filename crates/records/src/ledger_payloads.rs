@@ -152,7 +152,7 @@ pub enum CallOutcome {
     /// It ended by itself, with success or with an error.
     Ran,
     Denied,
-    /// Its turn ended before it.
+    /// Its turn ended before it, or it was withdrawn: requested or permitted, and then not executed.
     Cancelled,
     /// It was killed before its end: by the agent that requested it, or by the daemon because it exceeded a limit.
     Killed,

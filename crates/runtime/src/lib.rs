@@ -14,7 +14,6 @@ pub mod rehearsal;
 pub mod runtime;
 pub mod session;
 pub mod session_terms;
-pub mod suggest_name;
 pub mod terminal;
 pub mod tool;
 pub mod toolbox;
@@ -34,4 +33,6 @@ pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, S
 pub use session_terms::SessionTerms;
 pub use terminal::Terminal;
 pub use tool::{ToolCall, ToolOutcome, ToolSpec};
-pub use toolbox::{AgentExecutedCall, PermissionOutcome, PermissionTiming, TerminalCall, Toolbox};
+pub use toolbox::{
+    AgentExecutedCall, HostExecutedCall, PermissionOutcome, PermissionTiming, ReportedOutcome, Toolbox,
+};

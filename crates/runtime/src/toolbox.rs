@@ -27,24 +27,33 @@ pub trait Toolbox: Send + Sync {
 
     /// Has the host run a command whose output can be read while it runs, and returns when its outcome is on record. The
     /// command is judged and recorded like any other call; its output counts as learned when it begins.
-    async fn run_with_terminal(&self, _errand: TerminalCall, _terminal: Arc<Terminal>) -> ToolOutcome {
+    async fn run_with_terminal(&self, _call: HostExecutedCall, _terminal: Arc<Terminal>) -> ToolOutcome {
         ToolOutcome::error("no commands are run here for others to follow: this one was not started")
     }
 
-    /// Reports the outcome of a call that had permission. Reports about other calls are ignored.
-    async fn report_result(&self, call_id: &str, outcome: ToolOutcome);
+    /// Reports what became of a call that had permission. Reports about other calls are ignored.
+    async fn report_result(&self, call_id: &str, outcome: ReportedOutcome);
 }
 
-/// A command that the host is to run in a terminal.
+/// What became of a call that had permission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReportedOutcome {
+    /// The agent executed it, or may have.
+    Executed(ToolOutcome),
+    /// It was not executed, and its permission is given back. The reason, as a sentence.
+    NotExecuted(String),
+}
+
+/// A call that the host is to execute for an agent: a command in a terminal, or a call of an MCP server's tool.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TerminalCall {
+pub enum HostExecutedCall {
     /// A call that is not decided yet.
     Call(ToolCall),
     /// The call of this id, exactly as it was permitted.
     Granted(String),
 }
 
-impl TerminalCall {
+impl HostExecutedCall {
     /// The id of the call in the ledger.
     pub fn id(&self) -> &str {
         match self {

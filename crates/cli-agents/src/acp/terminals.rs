@@ -19,7 +19,7 @@ use crate::normalize::NormalizedCall;
 use crate::passthrough::pass_through;
 use tribune_runtime::terminal::{EndRequest, ExitStatus, Terminal};
 use tribune_runtime::{EventKind, TERMINAL_CREATED};
-use tribune_runtime::{TerminalCall, Toolbox};
+use tribune_runtime::{HostExecutedCall, Toolbox};
 
 /// Terminals of a turn that are not released, whether their commands run or are over. Each is a sandbox, or holds an
 /// output.
@@ -90,12 +90,12 @@ impl TurnTerminals {
         &mut self,
         request: Value,
         terminal_request: TerminalRequest,
-        errand: TerminalCall,
+        call: HostExecutedCall,
         link: Option<CallLink>,
     ) {
         let name = format!("term-{}", TERMINALS_SO_FAR.fetch_add(1, Ordering::Relaxed) + 1);
         let terminal = Arc::new(Terminal::new(terminal_request.output_limit));
-        let call = errand.id().to_owned();
+        let call_id = call.id().to_owned();
         let is_shown = link.is_some();
         let entries = TerminalEntry {
             terminal: Arc::clone(&terminal),
@@ -107,7 +107,7 @@ impl TurnTerminals {
         self.entries.insert(name.clone(), entries);
         let (tools, followed, own) = (Arc::clone(&self.tools), Arc::clone(&terminal), name.clone());
         self.running.push(Box::pin(async move {
-            let outcome = tools.run_with_terminal(errand, Arc::clone(&followed)).await;
+            let outcome = tools.run_with_terminal(call, Arc::clone(&followed)).await;
             followed.close(outcome);
             own
         }));
@@ -116,7 +116,7 @@ impl TurnTerminals {
                 biased;
                 () = terminal.begun() => {
                     let line = wire::response(&request, &json!({ "terminalId": name }));
-                    return TerminalResponse { line, opens: Some((name, call)) };
+                    return TerminalResponse { line, opens: Some((name, call_id)) };
                 }
                 _ = terminal.over() => terminal.outcome().map(|outcome| outcome.content).unwrap_or_default(),
                 () = terminal.unwanted() => "the turn is over: the command was not started".to_owned(),
@@ -126,7 +126,7 @@ impl TurnTerminals {
     }
 
     /// Handles a request about an existing terminal. Returns the response, unless it has to wait.
-    pub(super) fn asked(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
+    pub(super) fn on_request(&mut self, request: &Value, method: &str, params: &Value) -> Option<String> {
         let Some(name) = params["terminalId"].as_str() else {
             return Some(wire::error(request, wire::INVALID_PARAMS, "`terminalId` names the terminal"));
         };
@@ -173,8 +173,8 @@ impl TurnTerminals {
     }
 
     /// The commands of terminals that a report of a call shows, each for the first report that does.
-    pub(super) fn commands_shown_in(&mut self, told: &Value) -> Vec<NormalizedCall> {
-        let pieces = told["content"].as_array().into_iter().flatten();
+    pub(super) fn commands_shown_in(&mut self, report: &Value) -> Vec<NormalizedCall> {
+        let pieces = report["content"].as_array().into_iter().flatten();
         let names = pieces
             .filter(|piece| piece["type"] == "terminal")
             .filter_map(|piece| piece["terminalId"].as_str());
@@ -198,8 +198,8 @@ impl TurnTerminals {
                 biased;
                 // The outcome of a command is known before the response is sent.
                 Some(name) = self.running.next(), if !self.running.is_empty() => {
-                    match self.ran(&name) {
-                        Some(news) => return news,
+                    match self.on_command_end(&name) {
+                        Some(event) => return event,
                         None => continue,
                     }
                 }
@@ -210,19 +210,19 @@ impl TurnTerminals {
                 TerminalResponse { line, opens: Some((name, call)) } => (line, name, call),
                 TerminalResponse { line, opens: None } => return TerminalEvent::Response(line),
             };
-            let told = json!({ "jsonrpc": "2.0", "method": TERMINAL_CREATED, "params": { "terminalId": name, "callId": call } });
+            let notification = json!({ "jsonrpc": "2.0", "method": TERMINAL_CREATED, "params": { "terminalId": name, "callId": call } });
             let entries = self.entries.get(&name);
             let link = entries.and_then(|entries| Some((entries.link.clone()?, entries.command.clone())));
             return TerminalEvent::Started {
                 line,
-                event: pass_through(TERMINAL_CREATED, &told.to_string()),
+                event: pass_through(TERMINAL_CREATED, &notification.to_string()),
                 link,
             };
         }
     }
 
     /// A command is over, or was never started.
-    fn ran(&mut self, name: &str) -> Option<TerminalEvent> {
+    fn on_command_end(&mut self, name: &str) -> Option<TerminalEvent> {
         let entries = self.entries.get(name)?;
         let has_begun = entries.terminal.has_started();
         if has_begun && !entries.is_released {

@@ -45,8 +45,8 @@ pub(super) struct AcpTurn {
     permissions: PermissionTracker<AcpPermissionRequest>,
     /// File requests that are being handled; each returns the response line.
     file_responses: FuturesUnordered<BoxFuture<'static, String>>,
-    /// File requests so far, to give each an id.
-    file_requests: usize,
+    /// File and terminal requests so far that became calls of their own, to give each an id.
+    callbacks: usize,
     terminals: TurnTerminals,
     mcp_runner: McpCallRunner,
     chunk_metadata: ChunkMetadata,
@@ -65,8 +65,8 @@ impl PermissionRequest for AcpPermissionRequest {
         ASK
     }
 
-    fn answer(&self, ruling: &PermissionAnswer) -> (String, bool) {
-        let (reply, allows) = match ruling {
+    fn answer(&self, answer: &PermissionAnswer) -> (String, bool) {
+        let (reply, allows) = match answer {
             PermissionAnswer::Allow => choose(&self.options, OptionChoice::Allow),
             PermissionAnswer::Deny(_) => choose(&self.options, OptionChoice::Refuse),
             PermissionAnswer::Cancelled => (cancelled(), false),
@@ -87,7 +87,7 @@ impl AgentTurn for AcpTurn {
                 }
                 // Messages that arrived before the end are handled before it.
                 Some(message) = self.receiver.next() => self.on_message(message).await,
-                decided = self.permissions.decided() => {
+                decided = self.permissions.next_decision() => {
                     let lines = self.permissions.answer_lines(decided).await;
                     self.connection.send_all(lines).await;
                     None
@@ -96,9 +96,9 @@ impl AgentTurn for AcpTurn {
                     self.connection.send(line).await;
                     None
                 }
-                news = self.terminals.next() => self.on_terminal_event(news).await,
-                news = self.mcp_runner.next() => {
-                    self.mcp_runner.take(news, &mut self.permissions).err().map(|untold| TurnStep::Failed(untold.into()))
+                event = self.terminals.next() => self.on_terminal_event(event).await,
+                event = self.mcp_runner.next() => {
+                    self.mcp_runner.take(event, &mut self.permissions).err().map(|error| TurnStep::Failed(error.into()))
                 }
                 ended = &mut self.prompt => Some(self.finish(ended).await),
             };
@@ -137,7 +137,7 @@ impl AcpTurn {
                 agent.offered_servers(),
             ),
             file_responses: FuturesUnordered::new(),
-            file_requests: 0,
+            callbacks: 0,
             terminals: TurnTerminals::new(tools()),
             mcp_runner: McpCallRunner::new(tools(), agent.offered_servers()),
             chunk_metadata: ChunkMetadata::default(),
@@ -183,7 +183,7 @@ impl AcpTurn {
                 };
                 match refused {
                     Ok(refused) => self.connection.send_all(refused.into_iter().collect()).await,
-                    Err(untold) => return Some(TurnStep::Failed(untold.into())),
+                    Err(error) => return Some(TurnStep::Failed(error.into())),
                 }
                 None
             }
@@ -208,9 +208,10 @@ impl AcpTurn {
             ("user_message_chunk", _) => None,
             // The host's own events tell what was asked and decided; this one shows the agent's view of the call.
             (kind @ ("tool_call" | "tool_call_update"), _) => {
-                let telling = if kind == "tool_call" { UpdateKind::Begins } else { UpdateKind::Continues };
+                let update_kind =
+                    if kind == "tool_call" { UpdateKind::Begins } else { UpdateKind::Continues };
                 let ran = self.terminals.commands_shown_in(update);
-                match self.permissions.on_report(&self.with_tool_name(update), line, telling, ran).await {
+                match self.permissions.on_report(&self.with_tool_name(update), line, update_kind, ran).await {
                     None => pass_through(kind, line).and_then(TurnStep::event),
                     step => step,
                 }
@@ -227,15 +228,15 @@ impl AcpTurn {
     }
 
     /// The report of a call, with the name of its tool taken from the id if only the id has it.
-    fn with_tool_name<'a>(&self, told: &'a Value) -> Cow<'a, Value> {
-        let name = told["toolCallId"].as_str().and_then(|id| id.split_once("__")).map(|(name, _)| name);
-        match name.filter(|_| self.profile.has(Quirk::NamesInIds) && told["name"].is_null()) {
+    fn with_tool_name<'a>(&self, report: &'a Value) -> Cow<'a, Value> {
+        let name = report["toolCallId"].as_str().and_then(|id| id.split_once("__")).map(|(name, _)| name);
+        match name.filter(|_| self.profile.has(Quirk::NamesInIds) && report["name"].is_null()) {
             Some(name) => {
-                let mut told = told.clone();
-                told["name"] = name.into();
-                Cow::Owned(told)
+                let mut report = report.clone();
+                report["name"] = name.into();
+                Cow::Owned(report)
             }
-            None => Cow::Borrowed(told),
+            None => Cow::Borrowed(report),
         }
     }
 
@@ -252,8 +253,8 @@ impl AcpTurn {
             self.connection.send(wire::response(&request, &cancelled())).await;
             return noted
                 .err()
-                .filter(|untold| *untold == UpdateError::TooMuch)
-                .map(|untold| TurnStep::Failed(untold.into()));
+                .filter(|error| *error == UpdateError::TooMuch)
+                .map(|error| TurnStep::Failed(error.into()));
         }
         let question = AcpPermissionRequest { request: request.clone(), options: params["options"].clone() };
         match self.permissions.ask(question, &call, line) {
@@ -261,7 +262,7 @@ impl AcpTurn {
             Err(UpdateError::NoUsableId) => {
                 self.connection.send(wire::error(&request, wire::INVALID_PARAMS, "the call has no id")).await;
             }
-            Err(untold) => return Some(TurnStep::Failed(untold.into())),
+            Err(error) => return Some(TurnStep::Failed(error.into())),
         }
         // This event comes before a person is asked.
         has_unknown_members(params).then(|| pass_through(ASK, line)).flatten().and_then(TurnStep::event)
@@ -292,10 +293,11 @@ impl AcpTurn {
     fn write(&mut self, request: Value, params: &Value) {
         let (path, content) = (params["path"].as_str(), params["content"].as_str());
         let wanted = normalize::file_write(path.unwrap_or("/"), content.unwrap_or_default(), &self.workspace);
-        let (leave, tools) = (self.permissions.calls.take_write_permission(&wanted), Arc::clone(&self.tools));
+        let (permission, tools) =
+            (self.permissions.calls.take_write_permission(&wanted), Arc::clone(&self.tools));
         let call = self.file_call(wanted);
         self.file_responses.push(Box::pin(async move {
-            let outcome = match leave {
+            let outcome = match permission {
                 Some(own) => tools.execute_granted(&own).await,
                 None => tools.call(call).await,
             };
@@ -324,8 +326,7 @@ impl AcpTurn {
     }
 
     fn file_call(&mut self, wanted: NormalizedCall) -> ToolCall {
-        self.file_requests += 1;
-        ToolCall { id: format!("callback-{}", self.file_requests), name: wanted.tool, input: wanted.input }
+        ToolCall { id: callback_id(&mut self.callbacks), name: wanted.tool, input: wanted.input }
     }
 
     /// The agent responded to the prompt, or the connection is broken.
@@ -370,4 +371,10 @@ impl AcpTurn {
         kinds.push(EventKind::Done { stop_reason });
         TurnStep::Ended(kinds, Ok(()))
     }
+}
+
+/// The id of the next call that a request of the agent becomes.
+fn callback_id(callbacks: &mut usize) -> String {
+    *callbacks += 1;
+    format!("callback-{callbacks}")
 }

@@ -48,8 +48,8 @@ impl PermissionRequest for ClaudePermissionRequest {
         self.way
     }
 
-    fn answer(&self, ruling: &PermissionAnswer) -> (String, bool) {
-        match ruling {
+    fn answer(&self, answer: &PermissionAnswer) -> (String, bool) {
+        match answer {
             PermissionAnswer::Allow if self.way == HOOK_CALLBACK => {
                 (wire::response(&self.id, &decision("allow", None)), true)
             }
@@ -84,8 +84,8 @@ fn decision(word: &str, why: Option<&str>) -> Value {
 mod tests {
     use super::*;
 
-    fn answer_of(asked: &ClaudePermissionRequest, ruling: &PermissionAnswer) -> (Value, bool) {
-        let (line, allows) = asked.answer(ruling);
+    fn answer_of(asked: &ClaudePermissionRequest, answer: &PermissionAnswer) -> (Value, bool) {
+        let (line, allows) = asked.answer(answer);
         let line: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["response"]["subtype"], "success");
         assert_eq!(line["response"]["request_id"], "q");
@@ -97,11 +97,12 @@ mod tests {
         let input = json!({ "command": "ls" });
         let hook = json!({ "callback_id": HOOK, "tool_use_id": "t",
                            "input": { "tool_name": "Bash", "tool_input": input, "tool_use_id": "t" } });
-        let leave = json!({ "tool_name": "Bash", "input": input, "tool_use_id": "t" });
+        let request = json!({ "tool_name": "Bash", "input": input, "tool_use_id": "t" });
         let (hook, report) = ClaudePermissionRequest::read(&json!("q"), HOOK_CALLBACK, &hook).unwrap();
-        let (leave, told_again) = ClaudePermissionRequest::read(&json!("q"), CAN_USE_TOOL, &leave).unwrap();
-        assert_eq!(report, told_again);
-        assert_ne!(hook.way(), leave.way());
+        let (request, report_again) =
+            ClaudePermissionRequest::read(&json!("q"), CAN_USE_TOOL, &request).unwrap();
+        assert_eq!(report, report_again);
+        assert_ne!(hook.way(), request.way());
         let no = PermissionAnswer::Deny("the law".into());
         let decided = |word: &str| json!({ "hookEventName": "PreToolUse", "permissionDecision": word });
         assert_eq!(
@@ -112,9 +113,9 @@ mod tests {
         denied["permissionDecisionReason"] = json!("the law");
         assert_eq!(answer_of(&hook, &no), (json!({ "hookSpecificOutput": denied }), false));
         let allowed = json!({ "behavior": "allow", "updatedInput": input });
-        assert_eq!(answer_of(&leave, &PermissionAnswer::Allow), (allowed, true));
-        assert_eq!(answer_of(&leave, &no), (json!({ "behavior": "deny", "message": "the law" }), false));
-        assert_eq!(answer_of(&leave, &PermissionAnswer::Cancelled).0["behavior"], "deny");
+        assert_eq!(answer_of(&request, &PermissionAnswer::Allow), (allowed, true));
+        assert_eq!(answer_of(&request, &no), (json!({ "behavior": "deny", "message": "the law" }), false));
+        assert_eq!(answer_of(&request, &PermissionAnswer::Cancelled).0["behavior"], "deny");
     }
 
     #[test]

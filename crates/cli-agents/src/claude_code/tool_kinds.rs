@@ -28,7 +28,7 @@ pub(super) fn report(id: &str, tool: &str, input: &Value) -> Value {
 }
 
 /// The report of a call's result.
-pub(super) fn ended(id: &str, status: ResultStatus, words: &str) -> Value {
+pub(super) fn result_report(id: &str, status: ResultStatus, words: &str) -> Value {
     json!({ "toolCallId": id, "status": status.as_str(), "rawOutput": words })
 }
 
@@ -54,7 +54,7 @@ mod tests {
 
     fn wanted(tool: &str, input: Value) -> (String, Value) {
         let Value::Object(call) = report("t", tool, &input) else { panic!() };
-        let mut all = normalize::asked(&call, "/workspace");
+        let mut all = normalize::requested_calls(&call, "/workspace");
         assert_eq!(all.len(), 1, "{all:?}");
         let one = all.remove(0);
         (one.tool, one.input)

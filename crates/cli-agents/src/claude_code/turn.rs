@@ -58,13 +58,13 @@ impl AgentTurn for ClaudeTurn {
                 () = self.cancel.cancelled(), if !self.is_cancelled => self.cancel_turn().await,
                 // Messages that arrived before the end are handled before it.
                 Some(message) = self.receiver.next() => self.on_message(message).await,
-                decided = self.permissions.decided() => {
+                decided = self.permissions.next_decision() => {
                     let lines = self.permissions.answer_lines(decided).await;
                     self.connection.send_all(lines).await;
                 }
-                news = self.mcp_runner.next() => {
-                    if let Err(untold) = self.mcp_runner.take(news, &mut self.permissions) {
-                        self.steps.push_back(TurnStep::Failed(untold.into()));
+                event = self.mcp_runner.next() => {
+                    if let Err(error) = self.mcp_runner.take(event, &mut self.permissions) {
+                        self.steps.push_back(TurnStep::Failed(error.into()));
                     }
                 }
                 // It announces a call before it asks, so an announced call need not have begun.
@@ -146,10 +146,10 @@ impl ClaudeTurn {
         };
         if self.is_cancelled {
             let why = "the turn was cancelled";
-            if let Err(untold) = self.permissions.refuse(&report, line, why)
-                && untold == UpdateError::TooMuch
+            if let Err(error) = self.permissions.refuse(&report, line, why)
+                && error == UpdateError::TooMuch
             {
-                self.steps.push_back(TurnStep::Failed(untold.into()));
+                self.steps.push_back(TurnStep::Failed(error.into()));
             }
             return self.connection.send(permission::refuse(id, method, why)).await;
         }
@@ -160,7 +160,7 @@ impl ClaudeTurn {
                     .send(permission::refuse(id, method, "the call has no id that could be one"))
                     .await;
             }
-            Err(untold) => self.steps.push_back(TurnStep::Failed(untold.into())),
+            Err(error) => self.steps.push_back(TurnStep::Failed(error.into())),
         }
     }
 
@@ -184,7 +184,7 @@ impl ClaudeTurn {
     /// It sends the results of calls.
     async fn on_results(&mut self, line: &str, what: &Value) {
         for result in results(what) {
-            let report = tool_kinds::ended(result.call, result.status(), &result.words());
+            let report = tool_kinds::result_report(result.call, result.status(), &result.words());
             self.steps
                 .extend(self.permissions.on_report(&report, line, UpdateKind::Continues, Vec::new()).await);
         }
@@ -253,11 +253,11 @@ fn outcome(result: &Value, is_cancelled: bool) -> Result<StopReason, RuntimeErro
         "error_max_turns" | "error_max_budget_usd" => return Ok(StopReason::MaxTokens),
         "success" if result["is_error"] != true => {}
         _ => {
-            let said = result["result"].as_str().or_else(|| result["errors"][0].as_str());
-            let said = shown(said.unwrap_or("it did not say why"));
+            let text = result["result"].as_str().or_else(|| result["errors"][0].as_str());
+            let text = shown(text.unwrap_or("it did not say why"));
             return Err(RuntimeError::new(
                 ErrorKind::AgentFailed,
-                format!("the agent could not go on: {said}"),
+                format!("the agent could not go on: {text}"),
             ));
         }
     }

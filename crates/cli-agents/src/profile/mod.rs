@@ -19,10 +19,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 pub use fill::{FilledProfile, ProfileContext};
-pub use parts::{
-    Capabilities, ExactVersion, FileContent, FsCapabilities, HomePath, ModelApi, NpmPackage, ProfileTemplate,
-    Protocol, Quirk,
-};
+pub(crate) use parts::{Capabilities, FileContent, Quirk};
+pub use parts::{ExactVersion, HomePath, ModelApi, NpmPackage, ProfileTemplate, Protocol};
 
 use parts::{
     EnvironmentVariables, HidePatterns, InstructionFiles, KeptPaths, OwnerCommands, ProfileFiles, ProfileId,
@@ -126,21 +124,21 @@ impl Profile {
     }
 
     /// Environment variables, beside those of every sandbox.
-    pub const fn environment(&self) -> &BTreeMap<String, ProfileTemplate> {
+    pub(crate) const fn environment(&self) -> &BTreeMap<String, ProfileTemplate> {
         &self.environment.0
     }
 
-    pub const fn files(&self) -> &BTreeMap<HomePath, FileContent> {
+    pub(crate) const fn files(&self) -> &BTreeMap<HomePath, FileContent> {
         &self.files.0
     }
 
     /// Paths beneath `/etc`.
-    pub const fn system(&self) -> &BTreeMap<HomePath, FileContent> {
+    pub(crate) const fn system(&self) -> &BTreeMap<HomePath, FileContent> {
         &self.system.0
     }
 
     /// Paths beneath `/etc`, each of a file that is in [`Self::system`].
-    pub const fn per_server(&self) -> &BTreeMap<HomePath, FileContent> {
+    pub(crate) const fn per_server(&self) -> &BTreeMap<HomePath, FileContent> {
         &self.per_server.0
     }
 
@@ -160,7 +158,7 @@ impl Profile {
     }
 
     /// Whether this command behind a `/` only affects the owner's conversation.
-    pub fn takes_command(&self, word: &str) -> bool {
+    pub(crate) fn takes_command(&self, word: &str) -> bool {
         self.commands.0.iter().any(|known| known == word)
     }
 
@@ -173,15 +171,15 @@ impl Profile {
         self.model
     }
 
-    pub const fn capabilities(&self) -> Capabilities {
+    pub(crate) const fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
-    pub fn mode(&self) -> Option<&str> {
+    pub(crate) fn mode(&self) -> Option<&str> {
         self.mode.as_deref()
     }
 
-    pub fn has(&self, quirk: Quirk) -> bool {
+    pub(crate) fn has(&self, quirk: Quirk) -> bool {
         self.quirks.0.contains(&quirk)
     }
 }

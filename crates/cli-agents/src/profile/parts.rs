@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fill::{NAMES, words};
-use tribune_runtime::suggest_name::suggest_name;
+use tribune_nearest_name::nearest;
 
 /// Bytes of a profile's id; it is the name of a folder.
 const MAX_ID_BYTES: usize = 64;
@@ -92,23 +92,23 @@ impl Protocol {
 /// The client capabilities that a program is offered. What is not named is not offered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Capabilities {
-    pub fs: FsCapabilities,
+pub(crate) struct Capabilities {
+    pub(crate) fs: FsCapabilities,
     /// Commands, each in a sandbox of its own.
-    pub terminal: bool,
+    pub(crate) terminal: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct FsCapabilities {
-    pub read_text_file: bool,
-    pub write_text_file: bool,
+pub(crate) struct FsCapabilities {
+    pub(crate) read_text_file: bool,
+    pub(crate) write_text_file: bool,
 }
 
 /// A behaviour of a program that differs from its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Quirk {
+pub(crate) enum Quirk {
     /// After a refused call it ends its turn as `cancelled`, though the turn was not cancelled.
     RefusalCancels,
     /// It requests permission before it reports the call.
@@ -135,7 +135,7 @@ pub struct ProfileTemplate(pub(super) String);
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FileContent {
+pub(crate) enum FileContent {
     Text(ProfileTemplate),
     /// Written as JSON; its strings and names are templates too.
     Json(Map<String, Value>),
@@ -244,8 +244,8 @@ impl ParseText for ProfileTemplate {
             return Err("holds a zero byte: take it out".to_owned());
         }
         if let Some(word) = words(&text).find(|word| !NAMES.contains(word)) {
-            let meant = suggest_name(word, NAMES)
-                .map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
+            let meant =
+                nearest(word, &NAMES).map_or_else(String::new, |name| format!("did you mean `{{{name}}}`? "));
             let known = NAMES.map(|name| format!("{{{name}}}")).join(", ");
             return Err(format!(
                 "holds `{{{word}}}`, which is not a known word: {meant}the words are {known}"

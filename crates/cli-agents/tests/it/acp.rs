@@ -143,7 +143,7 @@ async fn l1_project_instructions_are_read_under_the_law() {
     backend.shutdown().await;
 }
 
-/// A command in a prompt is escaped, whoever sends it, except for commands of the profile that the owner sends.
+/// A command in a prompt is escaped for every sender, except for commands of the profile that the owner sends.
 #[tokio::test(start_paused = true)]
 async fn l1_commands_are_escaped_unless_the_profile_names_them() {
     let mut named = profile("acp");

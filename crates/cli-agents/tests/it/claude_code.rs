@@ -164,8 +164,8 @@ async fn both_ways_of_asking_are_one_permission_request() {
         prompted(&mut pipes).await;
         pipes.say(&tool_use("t", "Bash", &input)).await;
         assert_eq!(decision(&asks(&mut pipes, "hook", "t", "Bash", &input).await), "allow");
-        let leave = asks(&mut pipes, "permission", "t", "Bash", &input).await;
-        assert_eq!(leave, json!({ "behavior": "allow", "updatedInput": input }));
+        let permission = asks(&mut pipes, "permission", "t", "Bash", &input).await;
+        assert_eq!(permission, json!({ "behavior": "allow", "updatedInput": input }));
         pipes.say(&result_of("t", false, "notes.txt")).await;
         // The same id again is another call, and another permission request.
         assert_eq!(decision(&asks(&mut pipes, "hook", "t", "Bash", &input).await), "allow");
@@ -177,8 +177,9 @@ async fn both_ways_of_asking_are_one_permission_request() {
     assert_eq!(stopped(&log), StopReason::EndTurn, "{log:?}");
     let asked = |id: &str| (id.to_owned(), "exec".to_owned(), "ls".to_owned());
     assert_eq!(toolbox.asked(), [asked("t"), asked("t.2")]);
-    let told: Vec<_> = toolbox.told().into_iter().map(|(id, outcome)| (id, outcome.content)).collect();
-    assert_eq!(told, [("t".to_owned(), "notes.txt".to_owned()), ("t.2".to_owned(), "again".to_owned())]);
+    let reported: Vec<_> =
+        toolbox.reported().into_iter().map(|(id, outcome)| (id, outcome.content)).collect();
+    assert_eq!(reported, [("t".to_owned(), "notes.txt".to_owned()), ("t.2".to_owned(), "again".to_owned())]);
 }
 
 /// The second way of asking comes while a person decides about the first.
@@ -315,7 +316,7 @@ async fn an_allowed_call_may_be_reported_afterwards() {
     let log = played(part, &toolbox).await;
     assert_eq!((stopped(&log), log.is_ungoverned()), (StopReason::EndTurn, false), "{log:?}");
     assert_eq!(toolbox.asked(), [("t".to_owned(), "read".to_owned(), "notes.txt".to_owned())]);
-    assert_eq!(toolbox.told().len(), 1);
+    assert_eq!(toolbox.reported().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -529,17 +530,17 @@ async fn l1_an_mcp_call_is_decided_once_and_executed_by_the_host() {
     let (tool, input) = ("mcp__probe__add", json!({ "word": "one" }));
     let (hand, taken) = tokio::sync::oneshot::channel::<Arc<McpCallChannel>>();
     let part = part!(pipes => {
-        let hatch = taken.await.unwrap();
+        let channel = taken.await.unwrap();
         prompted(&mut pipes).await;
         pipes.say(&tool_use("t", tool, &input)).await;
         assert_eq!(decision(&asks(&mut pipes, "hook", "t", tool, &input).await), "allow");
-        let leave = asks(&mut pipes, "permission", "t", tool, &input).await;
-        assert_eq!(leave["behavior"], "allow");
-        let outcome = hatch.call(tool.to_owned(), input.clone()).await;
+        let permission = asks(&mut pipes, "permission", "t", tool, &input).await;
+        assert_eq!(permission["behavior"], "allow");
+        let outcome = channel.call(tool.to_owned(), input.clone()).await;
         assert!(!outcome.is_error, "{outcome:?}");
         pipes.say(&result_of("t", false, "5")).await;
         // Another input was not asked about, and is a request of its own.
-        let outcome = hatch.call(tool.to_owned(), json!({ "word": "no" })).await;
+        let outcome = channel.call(tool.to_owned(), json!({ "word": "no" })).await;
         assert!(outcome.is_error, "{outcome:?}");
         // It reports a result of a call that was never made.
         pipes.say(&tool_use("u", tool, &input)).await;
@@ -550,8 +551,8 @@ async fn l1_an_mcp_call_is_decided_once_and_executed_by_the_host() {
     let mut profile = profile("claude-stream-json");
     profile["system"] = json!({ "servers.json": {} });
     profile["perServer"] = json!({ "servers.json": { "{server}": "{server_url}" } });
-    let (spawner, hatch) = FakeSpawner::new(profile, vec![part]).with_server();
-    hand.send(hatch).unwrap();
+    let (spawner, channel) = FakeSpawner::new(profile, vec![part]).with_server();
+    hand.send(channel).unwrap();
     let toolbox = TestToolbox::after_asking();
     let log = turn(&backend(&Arc::new(spawner)), "a", &toolbox).await;
     assert!(log.is_ungoverned() && log.notices().is_empty(), "{log:?}");
@@ -559,10 +560,7 @@ async fn l1_an_mcp_call_is_decided_once_and_executed_by_the_host() {
     // The last is the call that was reported as done, judged then: it was no MCP call.
     assert_eq!(toolbox.asked(), [asked("t", tool), asked("u", tool), asked("u.2", "cli.mcp__probe__add")]);
     let made = toolbox.made.lock().unwrap();
-    let made: Vec<&str> = made.iter().map(tribune_runtime::TerminalCall::id).collect();
+    let made: Vec<&str> = made.iter().map(tribune_runtime::HostExecutedCall::id).collect();
     assert_eq!(made, ["t", "served-1"]);
-    assert_eq!(
-        toolbox.told().into_iter().map(|(id, outcome)| (id, outcome.is_error)).collect::<Vec<_>>(),
-        [("u".to_owned(), true)]
-    );
+    assert_eq!((toolbox.unused(), toolbox.reported()), (vec!["u".to_owned()], Vec::new()));
 }

@@ -102,11 +102,11 @@ impl FakeSpawner {
     pub(crate) fn with_server(self) -> (Self, Arc<McpCallChannel>) {
         let with_server =
             ServerEndpoint { name: "probe".to_owned(), url: "http://127.0.0.1:4100/probe".to_owned() };
-        let hatch = Arc::new(McpCallChannel::default());
+        let channel = Arc::new(McpCallChannel::default());
         let tools = vec!["mcp__probe__add".to_owned()];
         let servers =
-            SessionMcpServers { all: vec![with_server], tools, channel: Arc::clone(&hatch), generation: 1 };
-        (Self { servers: Some(servers), edition: AtomicU64::new(1), ..self }, hatch)
+            SessionMcpServers { all: vec![with_server], tools, channel: Arc::clone(&channel), generation: 1 };
+        (Self { servers: Some(servers), edition: AtomicU64::new(1), ..self }, channel)
     }
 }
 

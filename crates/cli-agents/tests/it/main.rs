@@ -16,8 +16,9 @@ use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::CliBackend;
 use tribune_runtime::{
-    AgentExecutedCall, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome, PermissionTiming,
-    RuntimeError, Speaker, Terminal, TerminalCall, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    AgentExecutedCall, AgentRuntime, ContentBlock, EventKind, Handle, HostExecutedCall, PermissionOutcome,
+    PermissionTiming, ReportedOutcome, RuntimeError, Speaker, Terminal, ToolCall, ToolOutcome, ToolSpec,
+    Toolbox, TurnInput,
 };
 
 /// A law that a test writes, and a record of its requests and reports.
@@ -25,11 +26,14 @@ pub(crate) struct TestToolbox {
     law: fn(&AgentExecutedCall) -> PermissionOutcome,
     /// Each call with a permission request: its id, its tool, and the one text in its input.
     asked: Mutex<Vec<(String, String, String)>>,
-    told: Mutex<Vec<(String, ToolOutcome)>>,
+    /// Calls that were reported as executed.
+    reported: Mutex<Vec<(String, ToolOutcome)>>,
+    /// Calls with permission that were reported as not executed.
+    unused: Mutex<Vec<String>>,
     /// Commands in terminals.
-    followed: Mutex<Vec<TerminalCall>>,
+    followed: Mutex<Vec<HostExecutedCall>>,
     /// Calls that the host was to execute, decided then or under a permission.
-    made: Mutex<Vec<TerminalCall>>,
+    made: Mutex<Vec<HostExecutedCall>>,
 }
 
 impl TestToolbox {
@@ -37,7 +41,8 @@ impl TestToolbox {
         Arc::new(Self {
             law,
             asked: Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
+            unused: Mutex::default(),
             followed: Mutex::default(),
             made: Mutex::default(),
         })
@@ -60,8 +65,12 @@ impl TestToolbox {
         self.asked.lock().unwrap().clone()
     }
 
-    fn told(&self) -> Vec<(String, ToolOutcome)> {
-        self.told.lock().unwrap().clone()
+    fn reported(&self) -> Vec<(String, ToolOutcome)> {
+        self.reported.lock().unwrap().clone()
+    }
+
+    fn unused(&self) -> Vec<String> {
+        self.unused.lock().unwrap().clone()
     }
 }
 
@@ -77,7 +86,7 @@ impl Toolbox for TestToolbox {
             return ToolOutcome::error("no");
         }
         let word = call.input["word"].clone();
-        self.made.lock().unwrap().push(TerminalCall::Call(call));
+        self.made.lock().unwrap().push(HostExecutedCall::Call(call));
         match word.as_str() {
             Some("no") => ToolOutcome::error("denied: the law says no"),
             Some("wait") => std::future::pending().await,
@@ -96,30 +105,35 @@ impl Toolbox for TestToolbox {
     }
 
     async fn execute_granted(&self, id: &str) -> ToolOutcome {
-        self.made.lock().unwrap().push(TerminalCall::Granted(id.to_owned()));
+        self.made.lock().unwrap().push(HostExecutedCall::Granted(id.to_owned()));
         ToolOutcome::good(format!("what came of {id}, and @private.txt"))
     }
 
     /// `no` is refused, `wait` waits for a decision, all others write a word and run until they are ended.
-    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
-        self.followed.lock().unwrap().push(errand.clone());
-        match &errand {
-            TerminalCall::Call(call) if call.input["command"] == "no" => {
+    async fn run_with_terminal(&self, call: HostExecutedCall, terminal: Arc<Terminal>) -> ToolOutcome {
+        self.followed.lock().unwrap().push(call.clone());
+        match &call {
+            HostExecutedCall::Call(call) if call.input["command"] == "no" => {
                 return ToolOutcome::error("denied: the law says no");
             }
-            TerminalCall::Call(call) if call.input["command"] == "wait" => std::future::pending().await,
-            TerminalCall::Call(_) | TerminalCall::Granted(_) => {}
+            HostExecutedCall::Call(call) if call.input["command"] == "wait" => std::future::pending().await,
+            HostExecutedCall::Call(_) | HostExecutedCall::Granted(_) => {}
         }
         terminal.mark_started();
         terminal.writer().write(b"hello");
         terminal.unwanted().await;
         let outcome = ToolOutcome::good("ended");
-        self.told.lock().unwrap().push((errand.id().to_owned(), outcome.clone()));
+        self.reported.lock().unwrap().push((call.id().to_owned(), outcome.clone()));
         outcome
     }
 
-    async fn report_result(&self, id: &str, outcome: ToolOutcome) {
-        self.told.lock().unwrap().push((id.to_owned(), outcome));
+    async fn report_result(&self, id: &str, outcome: ReportedOutcome) {
+        match outcome {
+            ReportedOutcome::Executed(outcome) => {
+                self.reported.lock().unwrap().push((id.to_owned(), outcome))
+            }
+            ReportedOutcome::NotExecuted(_) => self.unused.lock().unwrap().push(id.to_owned()),
+        }
     }
 }
 

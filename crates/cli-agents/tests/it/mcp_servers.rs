@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, McpCallChannel, ProcessLimit, Spawner};
-use tribune_runtime::{PermissionOutcome, StopReason, TerminalCall, ToolOutcome};
+use tribune_runtime::{HostExecutedCall, PermissionOutcome, StopReason, ToolOutcome};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -20,12 +20,12 @@ fn word(word: &str) -> Value {
 }
 
 /// A call of the server's tool, as Claude Code reports it.
-fn told(id: &str, input: &Value, status: &str) -> Value {
+fn report(id: &str, input: &Value, status: &str) -> Value {
     json!({ "toolCallId": id, "title": TOOL, "kind": "other", "rawInput": input, "status": status })
 }
 
-async fn call(hatch: &McpCallChannel, input: &str) -> ToolOutcome {
-    hatch.call(TOOL.to_owned(), word(input)).await
+async fn call(channel: &McpCallChannel, input: &str) -> ToolOutcome {
+    channel.call(TOOL.to_owned(), word(input)).await
 }
 
 /// Plays one turn of an agent whose session has a server.
@@ -44,14 +44,14 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
             part(agent, taken.await.unwrap()).await;
         })
     });
-    let (spawner, hatch) = FakeSpawner::new(profile("acp"), vec![part]).with_server();
-    hand.send(Arc::clone(&hatch)).unwrap();
+    let (spawner, channel) = FakeSpawner::new(profile("acp"), vec![part]).with_server();
+    hand.send(Arc::clone(&channel)).unwrap();
     let backend =
         CliBackend::acp(Arc::new(spawner) as Arc<dyn Spawner>, IDLE_TIMEOUT, &ProcessLimit::new(32));
-    let outside = call(&hatch, "x").await;
+    let outside = call(&channel, "x").await;
     assert!(outside.is_error && outside.content.contains("no turn is running"), "{outside:?}");
     let log = turn_cancelled_by(&backend, "a", toolbox, cancel).await;
-    let outside = call(&hatch, "x").await;
+    let outside = call(&channel, "x").await;
     assert!(outside.is_error && outside.content.contains("no turn is running"), "{outside:?}");
     backend.shutdown().await;
     log
@@ -60,11 +60,11 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
 /// The calls that the host executed: the id of each, and the text in its input, or that it ran under a permission.
 fn made(toolbox: &TestToolbox) -> Vec<(String, String)> {
     let made = toolbox.made.lock().unwrap();
-    let one = |errand: &TerminalCall| match errand {
-        TerminalCall::Call(call) => {
+    let one = |call: &HostExecutedCall| match call {
+        HostExecutedCall::Call(call) => {
             (call.id.clone(), call.input["word"].as_str().unwrap_or_default().to_owned())
         }
-        TerminalCall::Granted(id) => (id.clone(), "as allowed".to_owned()),
+        HostExecutedCall::Granted(id) => (id.clone(), "as allowed".to_owned()),
     };
     made.iter().map(one).collect()
 }
@@ -76,25 +76,25 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 #[tokio::test(start_paused = true)]
 async fn l1_an_mcp_call_is_joined_to_its_reports() {
     let toolbox = TestToolbox::after_asking();
-    let log = play(&toolbox, CancellationToken::new(), |mut agent, hatch| async move {
+    let log = play(&toolbox, CancellationToken::new(), |mut agent, channel| async move {
         // Requested: the permission is for exactly this call, once.
-        assert_eq!(agent.asks(told("asked", &word("one"), "pending")).await, "y");
-        let other = call(&hatch, "other").await;
+        assert_eq!(agent.asks(report("asked", &word("one"), "pending")).await, "y");
+        let other = call(&channel, "other").await;
         assert_eq!(other, ToolOutcome::good("made"), "what was not asked about is a question itself");
-        let one = call(&hatch, "one").await;
+        let one = call(&channel, "one").await;
         assert!(one.content.starts_with("what came of asked"), "{one:?}");
-        agent.tell("tool_call_update", told("asked", &word("one"), "completed")).await;
-        assert_eq!(call(&hatch, "one").await, ToolOutcome::good("made"), "once");
+        agent.tell("tool_call_update", report("asked", &word("one"), "completed")).await;
+        assert_eq!(call(&channel, "one").await, ToolOutcome::good("made"), "once");
         // Reported: it is that call.
-        agent.tell("tool_call", told("told", &word("two"), "in_progress")).await;
+        agent.tell("tool_call", report("told", &word("two"), "in_progress")).await;
         // Until the report was handled.
-        assert_eq!(agent.asks(told("before", &word("x"), "pending")).await, "y");
-        assert_eq!(call(&hatch, "two").await, ToolOutcome::good("made"));
+        assert_eq!(agent.asks(report("before", &word("x"), "pending")).await, "y");
+        assert_eq!(call(&channel, "two").await, ToolOutcome::good("made"));
         agent.tell("tool_call_update", json!({ "toolCallId": "told", "status": "completed" })).await;
         // Reported afterwards, with and without its arguments, by other names.
-        call(&hatch, "three").await;
-        call(&hatch, "four").await;
-        let mut late = told("late", &word("three"), "completed");
+        call(&channel, "three").await;
+        call(&channel, "four").await;
+        let mut late = report("late", &word("three"), "completed");
         late["title"] = "probe_add".into();
         agent.tell("tool_call", late).await;
         let bare =
@@ -115,24 +115,24 @@ async fn l1_an_mcp_call_is_joined_to_its_reports() {
     assert_eq!(made(&toolbox), pairs(&expected));
     let asked: Vec<String> = toolbox.asked().into_iter().map(|(id, ..)| id).collect();
     assert_eq!(asked, ["asked", "before"], "no call is asked about twice");
-    let told: Vec<_> = toolbox.told().into_iter().map(|(id, outcome)| (id, outcome.is_error)).collect();
-    assert_eq!(told, [("before".to_owned(), true)], "an unused permission is not a call");
+    assert_eq!(toolbox.unused(), ["before"], "an unused permission is not an executed call");
+    assert_eq!(toolbox.reported(), [], "the host has the outcomes of what it executed");
 }
 
 /// A refused request stays refused, and does not reach the server.
 #[tokio::test(start_paused = true)]
 async fn l1_a_refused_mcp_call_is_not_executed() {
     let toolbox = TestToolbox::strict();
-    let log = play(&toolbox, CancellationToken::new(), |mut agent, hatch| async move {
-        assert_eq!(agent.asks(told("t", &word("one"), "pending")).await, "n");
-        assert_eq!(call(&hatch, "one").await, ToolOutcome::error("the law says no"));
-        agent.tell("tool_call_update", told("t", &word("one"), "failed")).await;
+    let log = play(&toolbox, CancellationToken::new(), |mut agent, channel| async move {
+        assert_eq!(agent.asks(report("t", &word("one"), "pending")).await, "n");
+        assert_eq!(call(&channel, "one").await, ToolOutcome::error("the law says no"));
+        agent.tell("tool_call_update", report("t", &word("one"), "failed")).await;
         // A call is not executed while its permission request waits.
-        let params = json!({ "toolCall": told("w", &word("wait"), "pending"), "options": [] });
+        let params = json!({ "toolCall": report("w", &word("wait"), "pending"), "options": [] });
         agent.send("session/request_permission", params).await;
-        agent.tell("tool_call", told("heard", &word("x"), "pending")).await;
+        agent.tell("tool_call", report("heard", &word("x"), "pending")).await;
         loop {
-            let early = call(&hatch, "wait").await;
+            let early = call(&channel, "wait").await;
             assert!(early.is_error, "{early:?}");
             if early.content.contains("not decided yet") {
                 break;
@@ -147,10 +147,10 @@ async fn l1_a_refused_mcp_call_is_not_executed() {
     // Where the call itself is the request, the refusal is its answer, whatever name the agent's report has.
     for status in ["completed", "failed"] {
         let toolbox = TestToolbox::after_asking();
-        let log = play(&toolbox, CancellationToken::new(), move |mut agent, hatch| async move {
-            assert_eq!(call(&hatch, "no").await, ToolOutcome::error("denied: the law says no"));
-            agent.tell("tool_call", told("t", &word("no"), "in_progress")).await;
-            agent.tell("tool_call_update", told("t", &word("no"), status)).await;
+        let log = play(&toolbox, CancellationToken::new(), move |mut agent, channel| async move {
+            assert_eq!(call(&channel, "no").await, ToolOutcome::error("denied: the law says no"));
+            agent.tell("tool_call", report("t", &word("no"), "in_progress")).await;
+            agent.tell("tool_call_update", report("t", &word("no"), status)).await;
             agent.end().await;
         })
         .await;
@@ -164,7 +164,7 @@ async fn l1_a_refused_mcp_call_is_not_executed() {
 async fn l1_a_call_that_the_host_did_not_execute_is_ungoverned() {
     let (asking, strict) = (TestToolbox::after_asking(), TestToolbox::strict());
     let without = play(&asking, CancellationToken::new(), |mut agent, _| async move {
-        agent.tell("tool_call", told("t", &word("one"), "completed")).await;
+        agent.tell("tool_call", report("t", &word("one"), "completed")).await;
         agent.end().await;
     });
     assert!(without.await.is_ungoverned(), "told as done, and never called");
@@ -175,14 +175,14 @@ async fn l1_a_call_that_the_host_did_not_execute_is_ungoverned() {
         false => PermissionOutcome::Granted,
     });
     let lenient = play(&open, CancellationToken::new(), |mut agent, _| async move {
-        agent.tell("tool_call", told("t", &word("one"), "completed")).await;
+        agent.tell("tool_call", report("t", &word("one"), "completed")).await;
         agent.end().await;
     });
     assert!(lenient.await.is_ungoverned(), "it was something else");
 
     let unused = play(&asking, CancellationToken::new(), |mut agent, _| async move {
-        assert_eq!(agent.asks(told("t", &word("one"), "pending")).await, "y");
-        agent.tell("tool_call_update", told("t", &word("one"), "completed")).await;
+        assert_eq!(agent.asks(report("t", &word("one"), "pending")).await, "y");
+        agent.tell("tool_call_update", report("t", &word("one"), "completed")).await;
         agent.end().await;
     });
     assert!(
@@ -190,31 +190,31 @@ async fn l1_a_call_that_the_host_did_not_execute_is_ungoverned() {
         "permission for the host to execute a call does not mean that it did"
     );
 
-    let other = play(&asking, CancellationToken::new(), |mut agent, hatch| async move {
-        call(&hatch, "one").await;
-        agent.tell("tool_call", told("t", &word("two"), "completed")).await;
+    let other = play(&asking, CancellationToken::new(), |mut agent, channel| async move {
+        call(&channel, "one").await;
+        agent.tell("tool_call", report("t", &word("two"), "completed")).await;
         agent.end().await;
     });
     assert!(other.await.is_ungoverned(), "another call");
 
-    let twice = play(&asking, CancellationToken::new(), |mut agent, hatch| async move {
-        call(&hatch, "one").await;
+    let twice = play(&asking, CancellationToken::new(), |mut agent, channel| async move {
+        call(&channel, "one").await;
         for id in ["first", "second"] {
-            agent.tell("tool_call", told(id, &word("one"), "completed")).await;
+            agent.tell("tool_call", report(id, &word("one"), "completed")).await;
         }
         agent.end().await;
     });
     assert!(twice.await.is_ungoverned(), "one call is one call");
 
     let begun = play(&asking, CancellationToken::new(), |mut agent, _| async move {
-        agent.tell("tool_call", told("t", &word("one"), "in_progress")).await;
+        agent.tell("tool_call", report("t", &word("one"), "in_progress")).await;
         agent.end().await;
     });
     assert!(begun.await.is_ungoverned(), "begun, and never called");
 
     let refused = play(&strict, CancellationToken::new(), |mut agent, _| async move {
-        assert_eq!(agent.asks(told("t", &word("one"), "pending")).await, "n");
-        agent.tell("tool_call_update", told("t", &word("one"), "completed")).await;
+        assert_eq!(agent.asks(report("t", &word("one"), "pending")).await, "n");
+        agent.tell("tool_call_update", report("t", &word("one"), "completed")).await;
         agent.end().await;
     });
     assert!(refused.await.is_ungoverned(), "refused, and done all the same");
@@ -244,14 +244,14 @@ async fn l1_a_request_without_arguments_is_a_tool_of_the_agents_own() {
 #[tokio::test(start_paused = true)]
 async fn an_answered_mcp_call_is_settled() {
     let toolbox = TestToolbox::strict();
-    let log = play(&toolbox, CancellationToken::new(), |mut agent, hatch| async move {
-        assert_eq!(agent.asks(told("asked", &word("one"), "pending")).await, "n");
-        assert!(call(&hatch, "one").await.is_error);
-        agent.tell("tool_call_update", told("asked", &word("one"), "completed")).await;
+    let log = play(&toolbox, CancellationToken::new(), |mut agent, channel| async move {
+        assert_eq!(agent.asks(report("asked", &word("one"), "pending")).await, "n");
+        assert!(call(&channel, "one").await.is_error);
+        agent.tell("tool_call_update", report("asked", &word("one"), "completed")).await;
         // Agents have kinds of their own for tools that they know, and report twice that something is done.
-        call(&hatch, "two").await;
+        call(&channel, "two").await;
         for how in ["tool_call", "tool_call_update"] {
-            let mut searched = told("searched", &word("two"), "completed");
+            let mut searched = report("searched", &word("two"), "completed");
             searched["kind"] = "search".into();
             agent.tell(how, searched).await;
         }
@@ -268,9 +268,9 @@ async fn l8_no_mcp_call_outlives_its_turn() {
         let toolbox = TestToolbox::after_asking();
         let cancel = CancellationToken::new();
         let (fired, watched) = (cancel.clone(), Arc::clone(&toolbox));
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let log = play(&toolbox, cancel, move |mut agent, hatch| async move {
-            let waiting = tokio::spawn(async move { tell.send((call(&hatch, "wait").await, hatch)) });
+        let (tell, report) = tokio::sync::oneshot::channel();
+        let log = play(&toolbox, cancel, move |mut agent, channel| async move {
+            let waiting = tokio::spawn(async move { tell.send((call(&channel, "wait").await, channel)) });
             while watched.made.lock().unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
@@ -286,7 +286,7 @@ async fn l8_no_mcp_call_outlives_its_turn() {
             }
         })
         .await;
-        let (outcome, _) = told.await.unwrap();
+        let (outcome, _) = report.await.unwrap();
         assert!(outcome.is_error && outcome.content.contains("the turn is over"), "{how}: {outcome:?}");
         assert_eq!(log.error.is_some(), how == "dies", "{how}: {log:?}");
         if how == "cancelled" {
@@ -302,15 +302,15 @@ async fn l8_no_mcp_call_outlives_its_turn() {
 async fn l9_concurrent_mcp_calls_are_bounded() {
     let toolbox = TestToolbox::after_asking();
     let watched = Arc::clone(&toolbox);
-    let log = play(&toolbox, CancellationToken::new(), move |agent, hatch| async move {
+    let log = play(&toolbox, CancellationToken::new(), move |agent, channel| async move {
         for n in 1..=16 {
-            let hatch = Arc::clone(&hatch);
-            tokio::spawn(async move { call(&hatch, "wait").await });
+            let channel = Arc::clone(&channel);
+            tokio::spawn(async move { call(&channel, "wait").await });
             while watched.made.lock().unwrap().len() < n {
                 tokio::task::yield_now().await;
             }
         }
-        let full = call(&hatch, "one").await;
+        let full = call(&channel, "one").await;
         assert!(full.is_error && full.content.contains("too much"), "{full:?}");
         agent.end().await;
     })

@@ -81,12 +81,12 @@ fn waiting() -> AgentScript {
     Box::new(|pipes| Box::pin(answers(pipes, Some("wait"), None)))
 }
 
-fn mortal(death: Death, told: CancellationToken) -> AgentScript {
+fn mortal(death: Death, reported: CancellationToken) -> AgentScript {
     Box::new(move |pipes| {
         Box::pin(async move {
             tokio::select! {
                 () = answers(pipes, None, Some(death)) => {}
-                () = told.cancelled() => {}
+                () = reported.cancelled() => {}
             }
         })
     })
@@ -137,9 +137,9 @@ async fn asks(
     toolbox: &Arc<TestToolbox>,
 ) -> (CancellationToken, tokio::task::JoinHandle<TurnLog>) {
     let (cancel, asked) = (CancellationToken::new(), toolbox.asked().len());
-    let (own, told, toolbox) = (backend.clone(), cancel.clone(), Arc::clone(toolbox));
+    let (own, reported, toolbox) = (backend.clone(), cancel.clone(), Arc::clone(toolbox));
     let asking = Arc::clone(&toolbox);
-    let running = tokio::spawn(async move { turn_cancelled_by(&own, peer, &asking, told).await });
+    let running = tokio::spawn(async move { turn_cancelled_by(&own, peer, &asking, reported).await });
     while toolbox.asked().len() == asked {
         tokio::task::yield_now().await;
     }
@@ -211,10 +211,10 @@ async fn a_waiting_start_does_not_hold_up_a_shutdown() {
 #[tokio::test]
 async fn an_agent_killed_between_turns_is_started_again() {
     for moment in 0..200 {
-        let told = CancellationToken::new();
-        let (spawner, backend) = setup(vec![mortal(Death::WhenTold, told.clone()), answering()], 2);
+        let reported = CancellationToken::new();
+        let (spawner, backend) = setup(vec![mortal(Death::WhenTold, reported.clone()), answering()], 2);
         assert_eq!(said(&backend, "a").await, "new");
-        told.cancel();
+        reported.cancel();
         for _ in 0..moment % 50 {
             tokio::task::yield_now().await;
         }

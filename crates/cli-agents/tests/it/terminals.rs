@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tribune_cli_agents::{CliBackend, IDLE_TIMEOUT, ProcessLimit, Spawner};
-use tribune_runtime::{EventKind, TERMINAL_CREATED, TerminalCall};
+use tribune_runtime::{EventKind, HostExecutedCall, TERMINAL_CREATED};
 
 use super::acp_agent::AcpAgent;
 use super::fake_agent::{AgentScript, FakeSpawner, profile};
@@ -49,10 +49,10 @@ async fn play<F: Future<Output = ()> + Send + 'static>(
     log
 }
 
-fn command(errand: &TerminalCall) -> (&str, &str) {
-    match errand {
-        TerminalCall::Call(call) => (&call.id, call.input["command"].as_str().unwrap()),
-        TerminalCall::Granted(id) => (id, "as allowed"),
+fn command(call: &HostExecutedCall) -> (&str, &str) {
+    match call {
+        HostExecutedCall::Call(call) => (&call.id, call.input["command"].as_str().unwrap()),
+        HostExecutedCall::Granted(id) => (id, "as allowed"),
     }
 }
 
@@ -96,9 +96,9 @@ async fn l1_a_command_is_joined_to_its_reports() {
     let log = play(&toolbox, CancellationToken::new(), |mut agent| async move {
         assert_eq!(agent.permission("asked", "one").await, "y");
         let one = agent.create("one").await.unwrap();
-        let told = |id: &str, command: &str| json!({ "toolCallId": id, "kind": "execute", "title": "Run", "status": "pending",
+        let reported = |id: &str, command: &str| json!({ "toolCallId": id, "kind": "execute", "title": "Run", "status": "pending",
                                                      "rawInput": { "command": command } });
-        agent.tell("tool_call", told("told", "two")).await;
+        agent.tell("tool_call", reported("told", "two")).await;
         let two = agent.create("two").await.unwrap();
         // Reported when it runs already, under an unknown name.
         let three = agent.create("three").await.unwrap();
@@ -128,29 +128,29 @@ async fn l1_a_command_is_joined_to_its_reports() {
         [("asked", "as allowed"), ("told", "two"), ("callback-1", "three"), ("callback-2", "four")]
     );
     assert_eq!(toolbox.asked().len(), 1, "no call is asked about twice: {:?}", toolbox.asked());
-    let told: Vec<String> = toolbox.told().into_iter().map(|(id, _)| id).collect();
-    assert_eq!(told, ["asked", "told", "callback-1", "callback-2"]);
+    let reported: Vec<String> = toolbox.reported().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(reported, ["asked", "told", "callback-1", "callback-2"]);
 }
 
 /// A refused command that the agent runs all the same has no permission, whichever way it was refused.
 #[tokio::test(start_paused = true)]
 async fn l1_a_refused_command_reported_as_done_is_ungoverned() {
-    let told = |status: &str| json!({ "toolCallId": "t", "kind": "execute", "title": "x", "status": status, "rawInput": { "command": "no" } });
+    let reported = |status: &str| json!({ "toolCallId": "t", "kind": "execute", "title": "x", "status": status, "rawInput": { "command": "no" } });
     let refused = play(&TestToolbox::after_asking(), CancellationToken::new(), move |mut agent| async move {
-        agent.tell("tool_call", told("pending")).await;
+        agent.tell("tool_call", reported("pending")).await;
         assert_eq!(agent.create("no").await.unwrap_err(), "denied: the law says no");
         assert_eq!(agent.create("no").await.unwrap_err(), "denied: the law says no", "and stays so");
-        agent.tell("tool_call_update", told("completed")).await;
+        agent.tell("tool_call_update", reported("completed")).await;
         agent.end().await;
     })
     .await;
     assert!(refused.is_ungoverned(), "{refused:?}");
 
-    let told = |status: &str| json!({ "toolCallId": "t", "kind": "execute", "title": "x", "status": status, "rawInput": { "command": "other" } });
+    let reported = |status: &str| json!({ "toolCallId": "t", "kind": "execute", "title": "x", "status": status, "rawInput": { "command": "other" } });
     let toolbox = TestToolbox::after_asking();
     let another = play(&toolbox, CancellationToken::new(), move |mut agent| async move {
         let name = agent.create("harmless").await.unwrap();
-        let mut update = told("completed");
+        let mut update = reported("completed");
         update["content"] = json!([{ "type": "terminal", "terminalId": name }]);
         agent.tell("tool_call", update).await;
         agent.end().await;
@@ -159,11 +159,11 @@ async fn l1_a_refused_command_reported_as_done_is_ungoverned() {
     assert!(another.is_ungoverned(), "another command is no part of a terminal: {another:?}");
 
     // One terminal is one call.
-    let told = |id: &str| json!({ "toolCallId": id, "kind": "execute", "title": "x", "status": "completed", "rawInput": { "command": "run" } });
+    let reported = |id: &str| json!({ "toolCallId": id, "kind": "execute", "title": "x", "status": "completed", "rawInput": { "command": "run" } });
     let twice = play(&TestToolbox::after_asking(), CancellationToken::new(), move |mut agent| async move {
         let name = agent.create("run").await.unwrap();
         for id in ["first", "second"] {
-            let mut update = told(id);
+            let mut update = reported(id);
             update["content"] = json!([{ "type": "terminal", "terminalId": name }]);
             agent.tell("tool_call", update).await;
         }
@@ -228,8 +228,8 @@ async fn l9_open_terminals_are_bounded() {
     })
     .await;
     assert_eq!(log.error, None);
-    let (followed, told) = (toolbox.followed.lock().unwrap().len(), toolbox.told().len());
-    assert_eq!((followed, told), (17, 17), "none is left behind");
+    let (followed, reported) = (toolbox.followed.lock().unwrap().len(), toolbox.reported().len());
+    assert_eq!((followed, reported), (17, 17), "none is left behind");
 }
 
 /// Any end of a turn ends its commands and answers the requests that wait.
@@ -262,7 +262,7 @@ async fn l8_nothing_outlives_its_turn() {
         agent.end().await;
     })
     .await;
-    assert_eq!((log.error, toolbox.told().len()), (None, 1));
+    assert_eq!((log.error, toolbox.reported().len()), (None, 1));
 
     // The turn ends, the agent exits, or it names another session.
     for how in ["ends", "dies", "strays"] {
@@ -283,8 +283,8 @@ async fn l8_nothing_outlives_its_turn() {
         })
         .await;
         // The host gives up a command of a turn that was stopped.
-        let told = toolbox.told().len();
-        assert_eq!((log.error.is_some(), told), (how != "ends", usize::from(how != "strays")), "{how}");
+        let reported = toolbox.reported().len();
+        assert_eq!((log.error.is_some(), reported), (how != "ends", usize::from(how != "strays")), "{how}");
     }
 }
 

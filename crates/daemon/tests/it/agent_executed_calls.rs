@@ -19,9 +19,9 @@ use crate::approvals::{decide, ended, id, pending};
 use crate::fake_agent_own_tools::{Act, OwnToolsAgent};
 
 const KEY: &str = "agent:main:cli:local:dm:op";
-const MANDATE: &str = "---\ntools: read, write, exec, web_fetch\n---\n";
+const MANDATE: &str = "---\ntools: read, write, exec, web_fetch, mcp\n---\n";
 const LAW: &str = r#"
-    @id("free") permit(principal, action in [Tribune::Action::"read", Tribune::Action::"web_fetch"], resource);
+    @id("free") permit(principal, action in [Tribune::Action::"read", Tribune::Action::"web_fetch", Tribune::Action::"mcp"], resource);
     @id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };
 "#;
 
@@ -74,13 +74,17 @@ fn write() -> Value {
 
 /// Returns the outcomes of all calls of the session, by call id, from the ledger.
 fn outcomes(home: &TempHome) -> Vec<(String, CallOutcome)> {
+    recorded_results(home).into_iter().map(|record| (record.call_id, record.outcome)).collect()
+}
+
+/// Returns the results of all calls from the ledger.
+fn recorded_results(home: &TempHome) -> Vec<ToolResultRecord> {
     let reader = Reader::open(&home.home).unwrap();
     let mut found = Vec::new();
     for index in 0.. {
         let Some(stored) = reader.entry(index).unwrap() else { return found };
         if stored.entry.quality == EntryQuality::ToolResult {
-            let record: ToolResultRecord = serde_json::from_str(&stored.entry.payload).unwrap();
-            found.push((record.call_id, record.outcome));
+            found.push(serde_json::from_str(&stored.entry.payload).unwrap());
         }
     }
     unreachable!()
@@ -275,4 +279,26 @@ async fn l4_labels_change_with_the_permission() {
     assert_sound(&home.home);
     let row = Reader::open(&home.home).unwrap().session(KEY).unwrap().unwrap();
     assert_eq!(row.labels, Labels { trust: Trust::Untrusted, private: true });
+}
+
+/// Only Tribune can call an MCP server of a session: a permission for that which is not used is no call. It is recorded as
+/// cancelled, and neither the session nor its workspace takes on labels, whether the agent reports that or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn l4_unused_permission_for_an_mcp_call_changes_no_labels() {
+    let mut setup = start_at(home()).await;
+    let input = json!({ "name": "probe", "action": "add", "arguments": {}, "definition": "b3:0" });
+    let acts = vec![Act::Ask("mcp", input.clone()), Act::Unused(1), Act::Ask("mcp", input)];
+    let (events, answers) = setup.run_acts(acts).await;
+    assert_eq!(answers, ["given", "given"]);
+    let results: Vec<&Value> = events.iter().filter(|event| event["type"] == "tool_result").collect();
+    assert_eq!((&results[0]["content"], &results[0]["is_error"]), (&json!("it was not made"), &json!(true)));
+    let home = setup.stop().await;
+    assert_sound(&home.home);
+    let ends = ["call-1", "call-2"].map(|id| (id.to_owned(), CallOutcome::Cancelled));
+    assert_eq!(outcomes(&home), ends);
+    for result in recorded_results(&home) {
+        assert_eq!((result.labels, result.wrote), (Labels::FRESH, Vec::new()), "{}", result.call_id);
+    }
+    let row = Reader::open(&home.home).unwrap().session(KEY).unwrap().unwrap();
+    assert_eq!(row.labels, Labels::FRESH);
 }

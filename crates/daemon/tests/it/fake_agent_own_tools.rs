@@ -8,8 +8,8 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::Value;
 use tribune_runtime::{
     AgentExecutedCall, AgentRuntime, CloseReason, EventKind, EventStream, Handle, PermissionOutcome,
-    PermissionTiming, RuntimeError, RuntimeEvent, SessionInput, SessionState, SessionStatus, StopReason,
-    ToolCall, ToolOutcome, TurnInput,
+    PermissionTiming, ReportedOutcome, RuntimeError, RuntimeEvent, SessionInput, SessionState, SessionStatus,
+    StopReason, ToolCall, ToolOutcome, TurnInput,
 };
 
 /// One action of the agent.
@@ -21,6 +21,8 @@ pub(crate) enum Act {
     Begin(&'static str, Value),
     /// Reports the result of the call with this number.
     Report(usize, &'static str),
+    /// Reports that the call with this number was not executed.
+    Unused(usize),
     /// Has Tribune execute the call with this number.
     Execute(usize),
 }
@@ -72,7 +74,12 @@ impl AgentRuntime for OwnToolsAgent {
                         answers.lock().unwrap().push(answer);
                     }
                     Act::Report(n, what) => {
-                        tools.report_result(&format!("call-{n}"), ToolOutcome::good(what)).await
+                        let executed = ReportedOutcome::Executed(ToolOutcome::good(what));
+                        tools.report_result(&format!("call-{n}"), executed).await
+                    }
+                    Act::Unused(n) => {
+                        let unused = ReportedOutcome::NotExecuted("it was not made".to_owned());
+                        tools.report_result(&format!("call-{n}"), unused).await
                     }
                     Act::Execute(n) => {
                         let outcome = tools.execute_granted(&format!("call-{n}")).await;

@@ -2,50 +2,13 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 use tribune_runtime::ContentBlock;
-use tribune_runtime::content::Resource;
 
 use super::wire::Fault;
 
 /// Maximum characters of a title.
 const MAX_TITLE: usize = 80;
-
-/// A content block. Members without meaning to an agent, such as annotations, are ignored.
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
-    Text {
-        text: String,
-    },
-    Image {
-        data: String,
-        #[serde(rename = "mimeType")]
-        mime_type: String,
-    },
-    Audio {
-        data: String,
-        #[serde(rename = "mimeType")]
-        mime_type: String,
-    },
-    Resource {
-        resource: Embedded,
-    },
-    ResourceLink {
-        uri: String,
-        name: String,
-    },
-}
-
-#[derive(Deserialize)]
-struct Embedded {
-    uri: String,
-    #[serde(rename = "mimeType")]
-    mime_type: Option<String>,
-    text: Option<String>,
-    blob: Option<String>,
-}
 
 /// Parses the blocks of a prompt.
 pub(super) fn read(prompt: &Value, folder: &Path) -> Result<Vec<ContentBlock>, Fault> {
@@ -57,25 +20,25 @@ pub(super) fn read(prompt: &Value, folder: &Path) -> Result<Vec<ContentBlock>, F
 }
 
 fn block(at: usize, block: &Value, folder: &Path) -> Result<ContentBlock, Fault> {
-    let block = Block::deserialize(block).map_err(|_| {
+    let read =
+        if block["type"] == "resource_link" { link(block, folder) } else { ContentBlock::from_peer(block) };
+    let read = read.ok_or_else(|| {
         let what = "is no content block: text, image, audio, resource and resource_link are taken";
         Fault::params(format!("`prompt[{at}]` {what}"))
     })?;
-    Ok(match block {
-        Block::Text { text } => ContentBlock::Text { text },
-        Block::Image { data, mime_type } => ContentBlock::Image { data, mime_type },
-        Block::Audio { data, mime_type } => ContentBlock::Audio { data, mime_type },
-        Block::Resource { resource: Embedded { uri, mime_type, text, blob } } => {
-            if text.is_none() && blob.is_none() {
-                return Err(Fault::params(format!("`prompt[{at}].resource` has neither text nor blob")));
-            }
-            ContentBlock::Resource { resource: Resource { uri, mime_type, text, blob } }
+    match &read {
+        ContentBlock::Resource { resource } if resource.text.is_none() && resource.blob.is_none() => {
+            Err(Fault::params(format!("`prompt[{at}].resource` has neither text nor blob")))
         }
-        // The agent reads the resource itself, if it may. A file in the workspace gets a relative path, as in its tools.
-        Block::ResourceLink { uri, name } => {
-            ContentBlock::text(format!("[{name}]({})", inside(&uri, folder)))
-        }
-    })
+        _ => Ok(read),
+    }
+}
+
+/// Text that stands for a link. The agent reads the resource itself, if it may. A file in the workspace gets a relative
+/// path, as in its tools.
+fn link(block: &Value, folder: &Path) -> Option<ContentBlock> {
+    let (uri, name) = (block["uri"].as_str()?, block["name"].as_str()?);
+    Some(ContentBlock::text(format!("[{name}]({})", inside(uri, folder))))
 }
 
 /// The relative path of a file in the workspace; any other URI unchanged.

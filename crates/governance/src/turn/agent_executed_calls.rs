@@ -2,19 +2,21 @@
 //! result.
 //!
 //! The agent may learn something from a call before the result is reported, so the labels of the session are lowered
-//! when permission is granted. If the daemon ends while a call waits for a person, the agent may ask for the call
+//! when permission is granted. A call of an MCP server's tool is executed by the daemon alone, so its permission lowers
+//! nothing: its result does. If the daemon ends while a call waits for a person, the agent may ask for the call
 //! again; a decision that was made meanwhile then applies to it, once.
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use tribune_constitution::Veto;
+use tribune_constitution::{MCP, Veto};
 use tribune_ledger::Cid;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::record::{ApprovalState, CallRunner};
+use tribune_records::ledger_payloads::CallOutcome;
 use tribune_records::outcome::{Access, ToolRun};
-use tribune_runtime::{ErrorKind, PermissionOutcome, RuntimeError, ToolCall, ToolOutcome};
+use tribune_runtime::{ErrorKind, PermissionOutcome, ReportedOutcome, RuntimeError, ToolCall, ToolOutcome};
 use tribune_storage::store::ApprovalRow;
 
 use super::calls::{CallStep, Calls, OpenCall, Progress, run};
@@ -43,17 +45,20 @@ impl TurnRecorder {
     /// Lowers the labels of the session as the call would lower them, before it starts: what the agent learns from it
     /// may be acted on before it ends. Returns what the call would touch.
     pub(super) async fn lower_labels(&mut self, call: &ToolCall) -> Result<Vec<Access>, RuntimeError> {
-        let (governance, ground) = (Arc::clone(&self.governance), self.writer.context.ground());
-        let tool = call.name.clone();
-        let call = call.clone();
-        let touched = tokio::task::spawn_blocking(move || governance.tools.predict_access(&ground, &call))
-            .await
-            .map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))?;
+        let touched = self.predict_access(call).await?;
         let gate = &self.governance.policy.gate;
         let label_change =
-            gate.propagate_labels(&self.writer.context, Some(&tool), &touched, CallEnd::Badly)?;
+            gate.propagate_labels(&self.writer.context, Some(&call.name), &touched, CallEnd::Badly)?;
         self.writer.context.labels = label_change.session;
         Ok(touched)
+    }
+
+    /// What a call would touch.
+    async fn predict_access(&self, call: &ToolCall) -> Result<Vec<Access>, RuntimeError> {
+        let (governance, ground) = (Arc::clone(&self.governance), self.writer.context.ground());
+        let call = call.clone();
+        let touched = tokio::task::spawn_blocking(move || governance.tools.predict_access(&ground, &call));
+        touched.await.map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))
     }
 }
 
@@ -65,6 +70,17 @@ pub(super) struct GrantedCall {
     admission: Admission,
 }
 
+impl GrantedCall {
+    /// Whether the agent itself may have executed the call. Only the daemon can reach an MCP server of a session.
+    pub(super) fn is_executable_by_agent(&self) -> bool {
+        is_executable_by_agent(&self.recorded.call)
+    }
+}
+
+fn is_executable_by_agent(call: &ToolCall) -> bool {
+    call.name != MCP
+}
+
 impl Calls {
     /// Writes the verdict, and grants permission when it is durable.
     pub(super) async fn grant_permission(
@@ -74,7 +90,10 @@ impl Calls {
         answer: oneshot::Sender<PermissionOutcome>,
         pending: PendingAdmission,
     ) -> Result<CallStep, RuntimeError> {
-        let touched = recorder.lower_labels(&recorded.call).await?;
+        let touched = match is_executable_by_agent(&recorded.call) {
+            true => recorder.lower_labels(&recorded.call).await?,
+            false => recorder.predict_access(&recorded.call).await?,
+        };
         self.untrack(&recorded.call.id);
         let written = recorder.write().await?;
         // Durable before effect: the agent executes the call only after this.
@@ -103,31 +122,40 @@ impl Calls {
         }));
     }
 
-    /// Records the reported result of a call that the agent had permission for.
+    /// Records what became of a call that the agent had permission for.
     pub(super) async fn record_report(
         &mut self,
         recorder: &mut TurnRecorder,
         call_id: &str,
-        outcome: ToolOutcome,
+        reported: ReportedOutcome,
         recorded_signal: oneshot::Sender<()>,
     ) -> Result<CallStep, RuntimeError> {
-        if let Some(GrantedCall { recorded, touched, .. }) = self.granted.remove(call_id) {
-            self.untrack(call_id);
-            let end = outcome.content.floor_char_boundary(MAX_REPORT_BYTES);
-            let content = outcome.content.get(..end).unwrap_or_default().to_owned();
-            let outcome = ToolOutcome { content, ..outcome };
-            recorder.governance.notify_after_call(&recorder.writer.context, &recorded, &outcome);
-            let done = ToolRun { outcome, code: None, touched, sandbox: None };
-            let result = recorder.record_result(&recorded, &done)?;
-            self.last_result = Some(result);
-            let written = recorder.write().await?;
-            recorder.notify_result_recorded(&recorded, &done.outcome, result);
-            let _ = recorded_signal.send(());
-            return Ok(CallStep::events(written.events));
-        }
-        // There was no permission for the call, or its result was already reported: nothing is recorded.
-        drop(recorded_signal);
-        recorder.write().await.map(|written| CallStep::events(written.events))
+        let Some(GrantedCall { recorded, touched, .. }) = self.granted.remove(call_id) else {
+            // There was no permission for the call, or its result was already reported: nothing is recorded.
+            drop(recorded_signal);
+            return recorder.write().await.map(|written| CallStep::events(written.events));
+        };
+        self.untrack(call_id);
+        let (result, outcome) = match reported {
+            ReportedOutcome::Executed(outcome) => {
+                let end = outcome.content.floor_char_boundary(MAX_REPORT_BYTES);
+                let content = outcome.content.get(..end).unwrap_or_default().to_owned();
+                let outcome = ToolOutcome { content, ..outcome };
+                recorder.governance.notify_after_call(&recorder.writer.context, &recorded, &outcome);
+                let done = ToolRun { outcome, code: None, touched, sandbox: None };
+                (recorder.record_result(&recorded, &done)?, done.outcome)
+            }
+            ReportedOutcome::NotExecuted(why) => {
+                let outcome = ToolOutcome::error(why);
+                let parents = vec![recorded.entry];
+                (recorder.record_denial(&recorded, &outcome, CallOutcome::Cancelled, parents)?, outcome)
+            }
+        };
+        self.last_result = Some(result);
+        let written = recorder.write().await?;
+        recorder.notify_result_recorded(&recorded, &outcome, result);
+        let _ = recorded_signal.send(());
+        Ok(CallStep::events(written.events))
     }
 
     /// The decision that was made about this same call before its daemon ended, if there is one. It is settled here, so

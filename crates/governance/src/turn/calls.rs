@@ -299,7 +299,7 @@ impl Calls {
     /// or everything is stopped: then they stay pending, and the calls are executed without their turn.
     pub(super) async fn abandon_all(&mut self, recorder: &mut TurnRecorder) -> Result<(), RuntimeError> {
         self.underway.clear();
-        self.granted.clear();
+        let unused = std::mem::take(&mut self.granted);
         let mut open = std::mem::take(&mut self.open);
         if recorder.governance.is_stopping() {
             open.retain(|call| call.approval.is_none());
@@ -309,7 +309,9 @@ impl Calls {
             recorder.governance.policy.gate.inbox.withdraw(&waiting).await;
         }
         for OpenCall { call_id, tool, entry, approval } in open {
-            let execution = if approval.is_none() { Execution::Started } else { Execution::NotStarted };
+            let may_have_started = unused.get(&call_id).is_none_or(GrantedCall::is_executable_by_agent);
+            let has_started = approval.is_none() && may_have_started;
+            let execution = if has_started { Execution::Started } else { Execution::NotStarted };
             self.last_result = Some(recorder.record_abandoned(&call_id, &tool, entry, execution)?);
         }
         Ok(())

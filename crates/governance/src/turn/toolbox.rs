@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 use tribune_runtime::{
-    AgentExecutedCall, PermissionOutcome, PermissionTiming, Terminal, TerminalCall, ToolCall, ToolOutcome,
-    ToolSpec, Toolbox,
+    AgentExecutedCall, HostExecutedCall, PermissionOutcome, PermissionTiming, ReportedOutcome, Terminal,
+    ToolCall, ToolOutcome, ToolSpec, Toolbox,
 };
 
 /// Requests that wait to be handled; the next one waits in its backend.
@@ -23,8 +23,8 @@ pub(super) enum BackendRequest {
     Call(ToolRequest),
     /// The daemon executes a call that the agent has permission for.
     ExecuteGranted(String, PendingOutcome),
-    /// The result of a call that the agent executed, and the channel that is told when it is recorded.
-    Report(String, ToolOutcome, oneshot::Sender<()>),
+    /// What became of a call that the agent had permission for, and the channel that is told when it is recorded.
+    Report(String, ReportedOutcome, oneshot::Sender<()>),
 }
 
 /// A call, and where its outcome goes.
@@ -115,14 +115,14 @@ impl Toolbox for TurnTools {
         self.make_allowed(call_id.to_owned(), None).await
     }
 
-    async fn run_with_terminal(&self, request: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
+    async fn run_with_terminal(&self, request: HostExecutedCall, terminal: Arc<Terminal>) -> ToolOutcome {
         match request {
-            TerminalCall::Call(call) => self.make(call, Some(terminal)).await,
-            TerminalCall::Granted(call_id) => self.make_allowed(call_id, Some(terminal)).await,
+            HostExecutedCall::Call(call) => self.make(call, Some(terminal)).await,
+            HostExecutedCall::Granted(call_id) => self.make_allowed(call_id, Some(terminal)).await,
         }
     }
 
-    async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
+    async fn report_result(&self, call_id: &str, outcome: ReportedOutcome) {
         let (recorded, is_recorded) = oneshot::channel();
         if self.requests.send(BackendRequest::Report(call_id.to_owned(), outcome, recorded)).await.is_ok() {
             // A turn that ended meanwhile recorded the call as abandoned.

@@ -71,7 +71,7 @@ pub enum ScriptProblem {
 impl ScriptProblem {
     /// A word that is not in the fixed set.
     pub(super) fn unknown(what: &'static str, word: &str, words: &'static [&'static str]) -> Self {
-        let nearest = crate::suggest_name::suggest_name(word, words.iter().copied());
+        let nearest = tribune_nearest_name::nearest(word, words);
         Self::UnknownWord { what, word: quoted(word), nearest, words }
     }
 

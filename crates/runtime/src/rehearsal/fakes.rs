@@ -14,7 +14,7 @@ use crate::error::RuntimeError;
 use crate::event::{EventKind, RuntimeEvent, StopReason};
 use crate::runtime::{AgentRuntime, EventStream, Handle, TurnInput};
 use crate::tool::{ToolCall, ToolOutcome, ToolSpec};
-use crate::toolbox::{AgentExecutedCall, PermissionOutcome, Toolbox};
+use crate::toolbox::{AgentExecutedCall, PermissionOutcome, ReportedOutcome, Toolbox};
 
 /// Answers `TOOL: INPUT`; refuses `exec`; takes as long as the input's `ms` says.
 #[derive(Default)]
@@ -50,7 +50,7 @@ impl Toolbox for FakeTools {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report_result(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ReportedOutcome) {}
 }
 
 /// A backend with one session.

@@ -9,7 +9,7 @@ use super::scenes::Scenes;
 use super::script::{Script, ScriptStep};
 use crate::error::{ErrorKind, RuntimeError};
 use crate::runtime::TurnInput;
-use crate::suggest_name::suggest_name;
+use tribune_nearest_name::nearest;
 
 /// Begins a line of a script in a message.
 const INLINE: char = '!';
@@ -50,8 +50,9 @@ fn inline(text: &str) -> Option<Result<Script, ScriptError>> {
 }
 
 fn no_such(name: &str, scenes: &Scenes) -> String {
-    let meant = suggest_name(name, scenes.names())
-        .map_or_else(String::new, |nearest| format!(" Did you mean `/play {nearest}`?"));
+    let names: Vec<&str> = scenes.names().collect();
+    let meant =
+        nearest(name, &names).map_or_else(String::new, |nearest| format!(" Did you mean `/play {nearest}`?"));
     format!("There is no scene `{}`.{meant}\n\n{}", quoted(name), listing(scenes))
 }
 

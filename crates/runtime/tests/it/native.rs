@@ -19,7 +19,7 @@ use tribune_runtime::native::{
 };
 use tribune_runtime::{
     AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, ErrorKind, EventKind, Handle, PermissionOutcome,
-    RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall, ToolOutcome,
+    ReportedOutcome, RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall, ToolOutcome,
     ToolSpec, Toolbox, TurnInput,
 };
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
@@ -192,7 +192,7 @@ impl Toolbox for Tools {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report_result(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ReportedOutcome) {}
 }
 
 struct Rig {

@@ -2,7 +2,7 @@
 //! hold the agents of that backend, and they are not run.
 //!
 //! The agent in its sandbox, the gate, the session and the ledger are the real ones. Only the model is scripted
-//! ([`scripted_model`], in the API formats of [`dialect`]), so a canary costs nothing and needs no network. [`probe_run`] runs one
+//! ([`scripted_model`], whose answers [`scripted_reply`] encodes), so a canary costs nothing and needs no network. [`probe_run`] runs one
 //! canary, [`probe_recorder`] records the gate's decisions in it, [`evaluate`] derives the outcome, and [`record`] writes it to the
 //! ledger. A backend provides a [`ProbeTarget`]; [`builtin_targets`] has those of Tribune's own loops. [`turn_guard`] checks the
 //! canary before each turn.
@@ -10,13 +10,13 @@
 //! A canary does not detect an agent that can distinguish it from a person; such an agent is bounded by its sandbox.
 
 mod builtin_targets;
-mod dialect;
 mod evaluate;
 mod model_socket;
 mod probe_recorder;
 mod probe_run;
 pub mod record;
 mod scripted_model;
+mod scripted_reply;
 mod turn_guard;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_runtime::{
-    AgentExecutedCall, AgentRuntime, CloseReason, EventStream, Handle, PermissionOutcome, PermissionTiming,
-    RuntimeError, SessionInput, SessionStatus, SideEffects, Terminal, TerminalCall, ToolCall, ToolOutcome,
-    ToolSpec, Toolbox, TurnInput,
+    AgentExecutedCall, AgentRuntime, CloseReason, EventStream, Handle, HostExecutedCall, PermissionOutcome,
+    PermissionTiming, ReportedOutcome, RuntimeError, SessionInput, SessionStatus, SideEffects, Terminal,
+    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 
 use super::scripted_model::{Milestone, ScriptedModel};
@@ -131,8 +131,8 @@ impl Toolbox for RecordingToolbox {
         self.inner.execute_granted(call_id).await
     }
 
-    async fn run_with_terminal(&self, call: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
-        let TerminalCall::Call(asked) = &call else {
+    async fn run_with_terminal(&self, call: HostExecutedCall, terminal: Arc<Terminal>) -> ToolOutcome {
+        let HostExecutedCall::Call(asked) = &call else {
             return self.inner.run_with_terminal(call, terminal).await;
         };
         self.play.reach(Milestone::Asked);
@@ -143,7 +143,7 @@ impl Toolbox for RecordingToolbox {
         outcome
     }
 
-    async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
+    async fn report_result(&self, call_id: &str, outcome: ReportedOutcome) {
         self.inner.report_result(call_id, outcome).await;
     }
 }

@@ -9,8 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
+use tribune_providers::relay::ApiFormat;
+use tribune_providers::wire_encoder::requested_format;
 
-use super::dialect::{Call, Dialect, Reply, Say};
+use super::scripted_reply::{Call, ScriptedAnswer, ScriptedResponse};
 
 /// The depth to which a schema is followed.
 const MAX_DEPTH: usize = 8;
@@ -146,16 +148,17 @@ impl ScriptedModel {
     }
 
     /// Answers a request of the agent.
-    pub(super) fn answer(&self, method: &str, path: &str, body: &[u8]) -> Reply {
+    pub(super) fn answer(&self, method: &str, path: &str, body: &[u8]) -> ScriptedResponse {
         let path = path.split('?').next().unwrap_or_default();
-        let unknown = || Reply::json(404, &json!({ "error": { "message": "there is nothing here" } }));
+        let unknown =
+            || ScriptedResponse::json(404, &json!({ "error": { "message": "there is nothing here" } }));
         if method != "POST" {
             return unknown();
         }
         if path.ends_with("/count_tokens") {
-            return Reply::json(200, &json!({ "input_tokens": 20 }));
+            return ScriptedResponse::json(200, &json!({ "input_tokens": 20 }));
         }
-        let (Some((dialect, is_stream)), Ok(request)) = (Dialect::of(path), serde_json::from_slice(body))
+        let (Some((format, is_stream)), Ok(request)) = (requested_format(path), serde_json::from_slice(body))
         else {
             return unknown();
         };
@@ -163,13 +166,13 @@ impl ScriptedModel {
         if String::from_utf8_lossy(body).contains(&self.secret) {
             self.has_leaked.store(true, Ordering::Relaxed);
         }
-        let (text, call) = self.next(dialect, &request, &String::from_utf8_lossy(body));
+        let (text, call) = self.next(format, &request, &String::from_utf8_lossy(body));
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
-        dialect.write(&Say { text, call, number }, is_stream || request["stream"] == true)
+        ScriptedAnswer { text, call, number }.encode(format, is_stream || request["stream"] == true)
     }
 
-    fn next(&self, dialect: Dialect, request: &Value, body: &str) -> (String, Option<Call>) {
-        let tools = tools(dialect, request);
+    fn next(&self, format: ApiFormat, request: &Value, body: &str) -> (String, Option<Call>) {
+        let tools = tools(format, request);
         let probe = self.probes.iter().rev().find(|probe| body.contains(&probe.order));
         if tools.is_empty() && !self.is_forced {
             if let Some(probe) = probe {
@@ -327,23 +330,23 @@ fn best_match<'t, 'a>(tools: impl Iterator<Item = &'t Tool<'a>>, words: &[&str])
     tools.iter().find(is_named).or_else(|| tools.first()).copied()
 }
 
-fn tools<'a>(dialect: Dialect, request: &'a Value) -> Vec<Tool<'a>> {
+fn tools<'a>(format: ApiFormat, request: &'a Value) -> Vec<Tool<'a>> {
     let all = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
     let tool = |entry: &'a Value, schemas: [&str; 2]| {
         let schema = schemas.into_iter().map(|name| &entry[name]).find(|schema| schema.is_object());
         Some(Tool { name: entry["name"].as_str()?, schema: schema.unwrap_or(&Value::Null) })
     };
-    match dialect {
-        Dialect::Messages => {
+    match format {
+        ApiFormat::Messages => {
             all.iter().filter_map(|entry| tool(entry, ["input_schema", "parameters"])).collect()
         }
-        Dialect::Chat => {
+        ApiFormat::Chat => {
             all.iter().filter_map(|entry| tool(&entry["function"], ["parameters", "input_schema"])).collect()
         }
-        Dialect::Responses => {
+        ApiFormat::Responses => {
             all.iter().filter_map(|entry| tool(entry, ["parameters", "input_schema"])).collect()
         }
-        Dialect::Gemini => {
+        ApiFormat::Gemini => {
             let declared = all.iter().flat_map(|group| {
                 let both = ["functionDeclarations", "function_declarations"];
                 both.into_iter().filter_map(|name| group[name].as_array()).flatten()

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tribune_governance::event_buffer::EventBuffer;
 use tribune_runtime::{
     AgentExecutedCall, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, PermissionOutcome,
-    SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
+    ReportedOutcome, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
+    Usage,
 };
 use tribune_storage::store::Readers;
 
@@ -340,5 +341,5 @@ impl Toolbox for NoTools {
         ToolOutcome::error("there are no tools here")
     }
 
-    async fn report_result(&self, _: &str, _: ToolOutcome) {}
+    async fn report_result(&self, _: &str, _: ReportedOutcome) {}
 }

@@ -3,18 +3,14 @@
 //!
 //! ```ignore
 //! let upstream = FakeUpstream::start().await;
-//! upstream.reply(Say::new().text("hello").anthropic());
+//! upstream.reply(ModelOutput::new().text("hello").anthropic());
 //! // … send a request to upstream.base_url() …
 //! assert_eq!(upstream.requests()[0].path, "/v1/messages");
 //! ```
 
-mod anthropic;
-mod gemini;
 pub mod model;
-mod openai;
+mod model_output;
 mod reply;
-mod responses;
-mod say;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,8 +26,8 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+pub use model_output::ModelOutput;
 pub use reply::UpstreamReply;
-pub use say::ModelOutput;
 
 /// The server. It stops on drop.
 #[derive(Debug)]

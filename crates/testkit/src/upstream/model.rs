@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::Method;
 use serde_json::{Value, json};
+use tribune_providers::relay::ApiFormat;
+use tribune_providers::wire_encoder::requested_format;
 
 use super::{ModelOutput, UpstreamReply};
 
@@ -20,15 +22,6 @@ pub const REPORT: &str = "It came to this:";
 
 /// Number of the next response, counted over all fake models in this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
-
-/// The API format of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestFormat {
-    Messages,
-    Chat,
-    Responses,
-    Gemini { is_stream: bool },
-}
 
 /// A part of the conversation that the fake model reads.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,33 +39,18 @@ pub(super) fn answer(method: &Method, path: &str, body: &[u8]) -> Option<Upstrea
     if path.ends_with("/count_tokens") {
         return Some(UpstreamReply::json(200, &json!({ "input_tokens": 25 })));
     }
-    let format = request_format(path)?;
+    let (format, is_stream) = requested_format(path)?;
     let body: Value = serde_json::from_slice(body).ok()?;
     let has_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
-    let say = if has_tools { next(&input_items(format, &body)) } else { without_tools(&body) };
-    let say = say.with_number(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
+    let output = if has_tools { next(&input_items(format, &body)) } else { without_tools(&body) };
+    let output = output.with_number(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
     Some(match format {
-        RequestFormat::Messages => say.anthropic(),
-        RequestFormat::Chat => say.openai(),
-        RequestFormat::Responses => say.responses(),
-        RequestFormat::Gemini { is_stream: true } => say.gemini(),
-        RequestFormat::Gemini { is_stream: false } => say.gemini_unstreamed(),
+        ApiFormat::Messages => output.anthropic(),
+        ApiFormat::Chat => output.openai(),
+        ApiFormat::Responses => output.responses(),
+        ApiFormat::Gemini if is_stream => output.gemini(),
+        ApiFormat::Gemini => output.gemini_unstreamed(),
     })
-}
-
-fn request_format(path: &str) -> Option<RequestFormat> {
-    let ends = |end: &str| path.ends_with(end);
-    if ends("/messages") {
-        Some(RequestFormat::Messages)
-    } else if ends("/chat/completions") {
-        Some(RequestFormat::Chat)
-    } else if ends("/responses") {
-        Some(RequestFormat::Responses)
-    } else if ends(":streamGenerateContent") || ends(":generateContent") {
-        Some(RequestFormat::Gemini { is_stream: ends(":streamGenerateContent") })
-    } else {
-        None
-    }
 }
 
 /// The next step of the instruction.
@@ -122,11 +100,11 @@ fn without_tools(body: &Value) -> ModelOutput {
     ModelOutput::new().text(&text)
 }
 
-fn input_items(format: RequestFormat, body: &Value) -> Vec<InputItem> {
+fn input_items(format: ApiFormat, body: &Value) -> Vec<InputItem> {
     let list = |name: &str| body[name].as_array().map(Vec::as_slice).unwrap_or_default();
     match format {
-        RequestFormat::Messages => list("messages").iter().flat_map(message_items).collect(),
-        RequestFormat::Chat => list("messages")
+        ApiFormat::Messages => list("messages").iter().flat_map(message_items).collect(),
+        ApiFormat::Chat => list("messages")
             .iter()
             .filter_map(|message| match message["role"].as_str()? {
                 "user" => Some(InputItem::User(texts(&message["content"]))),
@@ -134,7 +112,7 @@ fn input_items(format: RequestFormat, body: &Value) -> Vec<InputItem> {
                 _ => None,
             })
             .collect(),
-        RequestFormat::Responses => list("input")
+        ApiFormat::Responses => list("input")
             .iter()
             .filter_map(|item| match (item["type"].as_str()?, item["role"].as_str()) {
                 ("message", Some("user")) => Some(InputItem::User(texts(&item["content"]))),
@@ -144,7 +122,7 @@ fn input_items(format: RequestFormat, body: &Value) -> Vec<InputItem> {
                 _ => None,
             })
             .collect(),
-        RequestFormat::Gemini { .. } => list("contents")
+        ApiFormat::Gemini => list("contents")
             .iter()
             .filter(|content| content["role"] != "model")
             .flat_map(|content| content["parts"].as_array().into_iter().flatten())

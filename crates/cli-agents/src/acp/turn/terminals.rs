@@ -2,15 +2,13 @@
 
 use serde_json::Value;
 
-use super::AcpTurn;
+use super::{AcpTurn, callback_id};
 use crate::acp::terminal_request::TerminalRequest;
 use crate::acp::terminals::{MAX_TERMINALS, TerminalEvent};
 use crate::acp::wire;
 use crate::agent_protocol::TurnStep;
-use crate::call_join::EarlierReport;
-use crate::normalize::NormalizedCall;
+use crate::call_join::JoinedCall;
 use crate::tool_calls::{JoinRule, UpdateError};
-use tribune_runtime::{TerminalCall, ToolCall};
 
 impl AcpTurn {
     /// Handles a terminal request. Returns the response, unless it has to wait.
@@ -28,7 +26,7 @@ impl AcpTurn {
         }
         match method {
             "terminal/create" => self.create(request, params, line).map(Result::err),
-            method if KNOWN.contains(&method) => Ok(self.terminals.asked(request, method, params)),
+            method if KNOWN.contains(&method) => Ok(self.terminals.on_request(request, method, params)),
             _ => Ok(Some(wire::error(request, wire::METHOD_NOT_FOUND, "there is no such method"))),
         }
     }
@@ -53,30 +51,19 @@ impl AcpTurn {
             let why = format!("{MAX_TERMINALS} terminals are open, which is the most: release one first");
             return refused(&why);
         }
-        let (errand, link) =
-            match self.permissions.join(JoinRule::Command, &terminal_request.command, line)? {
-                EarlierReport::Permitted(own, link) => (TerminalCall::Granted(own), Some(link)),
-                EarlierReport::Reported(id, link) => {
-                    let NormalizedCall { tool: name, input } = terminal_request.command.clone();
-                    (TerminalCall::Call(ToolCall { id, name, input }), Some(link))
-                }
-                EarlierReport::Pending => {
-                    return refused(
-                        "permission for this command is requested and not decided yet: wait for the answer",
-                    );
-                }
-                EarlierReport::Refused(why) => return refused(&why),
-                EarlierReport::Nothing => {
-                    (TerminalCall::Call(self.file_call(terminal_request.command.clone())), None)
-                }
-            };
-        self.terminals.open(request.clone(), terminal_request, errand, link);
+        let new_id = || callback_id(&mut self.callbacks);
+        let command = &terminal_request.command;
+        let (call, link) = match self.permissions.join(JoinRule::Command, command, line, new_id)? {
+            JoinedCall::Execute(call, link) => (call, link),
+            JoinedCall::Refuse(why) => return refused(&why),
+        };
+        self.terminals.open(request.clone(), terminal_request, call, link);
         Ok(Ok(()))
     }
 
     /// Handles an event of a terminal.
-    pub(super) async fn on_terminal_event(&mut self, news: TerminalEvent) -> Option<TurnStep> {
-        match news {
+    pub(super) async fn on_terminal_event(&mut self, event: TerminalEvent) -> Option<TurnStep> {
+        match event {
             TerminalEvent::Response(line) => {
                 self.connection.send(line).await;
                 None

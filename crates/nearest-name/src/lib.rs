@@ -1,4 +1,5 @@
-//! "Did you mean": the valid name nearest to a mistyped one, for error messages.
+//! "Did you mean": the valid name nearest to a mistyped one, for error messages. Everything that suggests a name uses it,
+//! from Cedar rules to the words of the command line. Pure; it knows no names itself.
 
 /// Characters of a name that are compared. No name in our files is longer, and the cost grows with the square.
 const MAX_NAME_CHARS: usize = 64;
@@ -44,7 +45,7 @@ pub fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
 }
 
 /// "did you mean `x`? The names are a, b", or "the names are a, b" if none is near.
-pub(crate) fn suggestion(name: &str, names: &[&str], what: &str) -> String {
+pub fn suggestion(name: &str, names: &[&str], what: &str) -> String {
     let meant =
         nearest(name, names).map_or_else(|| "the".to_owned(), |name| format!("did you mean `{name}`? The"));
     format!("{meant} {what} are {}", names.join(", "))
@@ -82,6 +83,22 @@ mod tests {
         assert_eq!(nearest("xy", &["ab"]), None);
         assert_eq!(nearest(&"a".repeat(1 << 20), &names), None);
         assert_eq!(nearest("read", &[]), None);
+    }
+
+    #[test]
+    fn transposed_characters_are_found() {
+        let words = ["say", "slowly", "repeat", "ask"];
+        for (typed, meant) in [
+            ("sya", Some("say")),
+            ("SAY", Some("say")),
+            ("slwoly", Some("slowly")),
+            ("repaet", Some("repeat")),
+            ("ask", Some("ask")),
+            ("zzzz", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(typed, &words), meant, "{typed}");
+        }
     }
 
     #[test]
