@@ -55,7 +55,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         let mut client = RpcClient::connect(&daemon.address().to_string(), Some(token.trim())).await?;
         client.call("session.init", &json!({ "session_key": KEY })).await?;
         let key: SessionKey = KEY.parse()?;
-        let sockets = daemon.brokers().open(&key)?;
+        let sockets = daemon.socket_service().open(&key)?;
         let relay =
             PortRelay { name: "egress".to_owned(), port: PORT, socket: sockets.egress(), token: None };
         let measured = tokio::task::spawn_blocking(move || {

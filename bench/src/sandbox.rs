@@ -209,7 +209,7 @@ pub(crate) fn bare(folder: &Path) -> Result<(), Box<dyn Error>> {
         line?;
         let (mut input, output) = std::io::pipe()?;
         let start = MonotonicTime::now();
-        tribune_sandbox::run_baseline((folder, FOLDER), &format!("{FOLDER}/{NAME}"), output)?;
+        tribune_sandbox::run_baseline(folder, FOLDER, &format!("{FOLDER}/{NAME}"), output)?;
         let over = MonotonicTime::now().since(start);
         println!("{} {}", MonotonicTime::read_from(&mut input)?.since(start).as_nanos(), over.as_nanos());
     }

@@ -161,7 +161,7 @@ impl CliError {
             Self::Start(StartError::Profiles(_)) => "profiles",
             Self::Start(StartError::Scenes(_)) => "scenes",
             Self::Start(StartError::PortTaken(_) | StartError::Listen { .. }) => "port",
-            Self::Start(StartError::File { .. } | StartError::Brokers(_)) => "file",
+            Self::Start(StartError::File { .. } | StartError::Sockets(_)) => "file",
             Self::NotStarted(_) => "start",
             Self::NotRun(_) => "sandbox",
             Self::NotBegun(error) => error.kind(),

@@ -17,7 +17,7 @@ use tribune_cli_agents::CliBackend;
 use tribune_config::hook_spec::HookPoint;
 use tribune_config::{Anonymous, Config, RedactConfig, Sandbox, StartupValidation};
 use tribune_contract::SandboxMode;
-use tribune_egress::{BrokerError, EgressRules, Network, RealNetwork, SessionSocketService};
+use tribune_egress::{EgressRules, Network, RealNetwork, SessionSocketError, SessionSocketService};
 use tribune_gateway::status::Status;
 use tribune_gateway::{
     Api, Authenticator, Gateway, GatewayLimits, Names, Parts, Principal, Proxy, ProxyParts, SessionModel,
@@ -55,7 +55,7 @@ use tribune_runtime::rehearsal::{BACKEND, RehearsalBackend, SceneError, Scenes};
 use tribune_sessions::canary;
 use tribune_sessions::canary::{Canaries, Guarded, NativeStage, ProbeTarget, RehearsalStage};
 use tribune_sessions::cli_agents;
-use tribune_sessions::cli_agents::{CliAgents, CliStage};
+use tribune_sessions::cli_agents::{CliAgents, CliAgentsParts, CliStage};
 use tribune_sessions::run::{RunBackend, Runs};
 use tribune_sessions::session::{Drained, SessionError, SessionLimits, SessionManager, SubAgents};
 use tribune_storage::clock::Clock;
@@ -65,7 +65,7 @@ use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};
 use tribune_storage::vault::Vault;
 use tribune_tools::mcp::McpServers;
-use tribune_tools::{BoxedLauncher, DirectLauncher, Egress, HostTools, Launcher, Spawner};
+use tribune_tools::{Egress, HostTools, Launcher, SandboxedLauncher, Spawner, UnsandboxedLauncher};
 
 /// The default port of `gateway.address`.
 const DEFAULT_PORT: u16 = 18789;
@@ -108,7 +108,7 @@ pub enum StartError {
     )]
     Model { model: String, fault: String },
     #[error(transparent)]
-    Brokers(#[from] BrokerError),
+    Sockets(#[from] SessionSocketError),
     #[error("`{path}` cannot be written ({error})", path = .path.display())]
     File { path: PathBuf, error: io::Error },
 }
@@ -138,20 +138,20 @@ impl DaemonInfo {
 pub struct DaemonOverrides {
     /// Backends besides the built-in ones, under their names in the roster. They are governed like the built-in ones.
     pub backends: Vec<(String, Arc<dyn AgentRuntime>)>,
-    pub patience: Timeouts,
+    pub timeouts: Timeouts,
     /// The environment that API keys come from, instead of that of the process.
     pub env: Option<Env>,
     /// Timeouts of model requests.
-    pub provider_patience: tribune_providers::RequestTimeouts,
+    pub provider_timeouts: tribune_providers::RequestTimeouts,
     /// The network that sandboxes reach, instead of the real one.
     pub network: Option<Arc<dyn Network>>,
-    pub broker_limits: tribune_egress::SocketLimits,
+    pub socket_limits: tribune_egress::SocketLimits,
 }
 
 impl std::fmt::Debug for DaemonOverrides {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&String> = self.backends.iter().map(|(name, _)| name).collect();
-        f.debug_struct("DaemonOverrides").field("backends", &names).field("patience", &self.patience).finish()
+        f.debug_struct("DaemonOverrides").field("backends", &names).field("timeouts", &self.timeouts).finish()
     }
 }
 
@@ -168,7 +168,7 @@ pub struct Daemon {
     cli_backends: [CliBackend; 2],
     canaries: Arc<Canaries>,
     mcp: Arc<McpServers>,
-    brokers: SessionSocketService,
+    socket_service: SessionSocketService,
     providers: Arc<Providers>,
     agents: Arc<Agents>,
     store: Arc<Store>,
@@ -216,7 +216,7 @@ impl Daemon {
         let token_path = home.root().join("run").join("token");
         let token = operator_token(&token_path)?;
         let env = extras.env.unwrap_or_else(process_env);
-        let providers = Arc::new(Providers::new(&config.models, &env, extras.provider_patience));
+        let providers = Arc::new(Providers::new(&config.models, &env, extras.provider_timeouts));
         let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
         let redactor = Arc::new(redactor(&config.redact).with_exact_values(known));
         let gate = Gate::new(law, inbox, ApproverAvailability::Someone, storage.clone())?
@@ -246,7 +246,7 @@ impl Daemon {
             providers: Arc::clone(&providers),
             agents: Arc::clone(&agents),
             gate: Arc::clone(&gate),
-            purse: Arc::clone(&budgets),
+            budgets: Arc::clone(&budgets),
             redactor: Arc::clone(&redactor),
             requests: requests.clone(),
             ledger,
@@ -256,22 +256,27 @@ impl Daemon {
             draining: draining.clone(),
             stopping: stopping.clone(),
         }));
-        let places = EgressRules {
+        let rules = EgressRules {
             agents: config.egress.agents.clone(),
             deny: config.egress.deny.clone(),
             unlisted: config.egress.unlisted,
         };
         let network = extras.network.unwrap_or_else(|| Arc::new(RealNetwork));
         let model = Arc::new(SessionModel(Arc::clone(&proxy)));
-        let reach = (places, network);
-        let brokers =
-            SessionSocketService::new(home, Arc::clone(&out_of_turn), model, reach, extras.broker_limits)?;
+        let socket_service = SessionSocketService::new(
+            home,
+            Arc::clone(&out_of_turn),
+            model,
+            rules,
+            network,
+            extras.socket_limits,
+        )?;
 
         let mcp = Arc::new(McpServers::new(
             home,
             config,
             Arc::clone(&redactor),
-            brokers.clone(),
+            socket_service.clone(),
             Arc::clone(&out_of_turn),
         ));
         let known = Arc::clone(&agents);
@@ -293,7 +298,7 @@ impl Daemon {
             .with_status(Arc::new(move || reported.get().map(|status| status.for_agents())))
             .with_budgets(Arc::clone(&budgets))
             .with_mcp(Arc::clone(&mcp))
-            .with_brokers(brokers.clone())
+            .with_socket_service(socket_service.clone())
             .with_spawner(Arc::clone(&sub_agents) as Arc<dyn Spawner>);
         let tools = Arc::new(tools);
 
@@ -333,16 +338,17 @@ impl Daemon {
         let prepared = Arc::clone(governance.prepared_services());
         let native: Arc<dyn AgentRuntime> = Arc::new(NativeBackend::new(models, prepared));
         let profiles = Profiles::load(home)?;
-        let parts = (Arc::clone(&agents), Arc::clone(&providers));
-        let cli_agents = Arc::new(CliAgents::new(
-            home,
-            (config.sandbox, config.workspaces.hide.clone()),
+        let cli_agents = Arc::new(CliAgents::new(CliAgentsParts {
+            home: home.clone(),
+            sandbox: config.sandbox,
+            hide: config.workspaces.hide.clone(),
             profiles,
-            parts,
-            Arc::clone(&governance),
-            Arc::clone(&mcp),
-            brokers.clone(),
-        ));
+            agents: Arc::clone(&agents),
+            providers: Arc::clone(&providers),
+            governance: Arc::clone(&governance),
+            mcp: Arc::clone(&mcp),
+            socket_service: socket_service.clone(),
+        }));
         let spawner = || Arc::clone(&cli_agents) as Arc<dyn tribune_cli_agents::Spawner>;
         let process_limit = tribune_cli_agents::ProcessLimit::new(config.cli_agents.max_running);
         let cli_backends = [
@@ -403,7 +409,7 @@ impl Daemon {
             limits,
         )?;
         let workspaces = &config.workspaces;
-        let runs = Runs::new(home, config.sandbox, workspaces, sessions.clone(), brokers.clone());
+        let runs = Runs::new(home, config.sandbox, workspaces, sessions.clone(), socket_service.clone());
         let runs = Arc::new(runs);
         runs.recover().await?;
         let standing = sessions.preload().await?;
@@ -447,7 +453,7 @@ impl Daemon {
                 max_connections: config.gateway.max_connections,
                 max_message_bytes: config.gateway.max_message_bytes,
                 idle: config.gateway.idle,
-                patience: extras.patience,
+                patience: extras.timeouts,
             },
             anonymous: anonymous(config.gateway.anonymous),
             stopping: stopping.clone(),
@@ -478,7 +484,7 @@ impl Daemon {
             cli_backends,
             canaries,
             mcp,
-            brokers,
+            socket_service,
             providers,
             agents,
             store,
@@ -503,8 +509,8 @@ impl Daemon {
     }
 
     /// The socket services of sandboxes.
-    pub const fn brokers(&self) -> &SessionSocketService {
-        &self.brokers
+    pub const fn socket_service(&self) -> &SessionSocketService {
+        &self.socket_service
     }
 
     /// The inventory of providers, models and agents. Waits up to one second for the startup check.
@@ -550,15 +556,15 @@ impl Daemon {
             backend.shutdown().await;
         }
         self.mcp.leave().await;
-        self.brokers.close().await;
+        self.socket_service.close().await;
         self.accepting.cancel();
         self.stopping.cancel();
         self.tasks.close();
         let _ = tokio::time::timeout(CONNECTION_DRAIN, self.tasks.wait()).await;
         // Only a daemon that crashed leaves the file behind.
         let _ = std::fs::remove_file(DaemonInfo::path(&self.home));
-        let Self { sessions, cli_backends, canaries, brokers, store, .. } = self;
-        drop((sessions, cli_backends, canaries, brokers));
+        let Self { sessions, cli_backends, canaries, socket_service, store, .. } = self;
+        drop((sessions, cli_backends, canaries, socket_service));
         // Last, because dropping the store syncs it and releases the lock.
         let _ = tokio::task::spawn_blocking(move || drop(store)).await;
         drained
@@ -626,7 +632,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
-    let sandboxed = |mode| Arc::new(BoxedLauncher::new(home.root(), mode, &config.workspaces));
+    let sandboxed = |mode| Arc::new(SandboxedLauncher::new(home.root(), mode, &config.workspaces));
     match config.sandbox {
         Sandbox::Full => sandboxed(SandboxMode::Full),
         Sandbox::Landlock => sandboxed(SandboxMode::Landlock),
@@ -635,7 +641,7 @@ fn launcher(home: &Home, config: &Config) -> Arc<dyn Launcher> {
                 "THE SANDBOX IS OFF: commands of agents run with all rights of this user. Set `sandbox` to \"full\" in \
                  config.json5 unless this machine is a sandbox itself"
             );
-            Arc::new(DirectLauncher)
+            Arc::new(UnsandboxedLauncher)
         }
     }
 }

@@ -9,7 +9,7 @@ use tribune_records::outcome::{Access, Resource};
 use tribune_runtime::SessionKey;
 use tribune_storage::store::StoreError;
 
-use super::{AllowedEgress, BrokerError, SessionSocketService, SessionSockets};
+use super::{AllowedEgress, SessionSocketError, SessionSocketService, SessionSockets};
 
 /// The network access of one command. Dropping it closes the sockets and every connection.
 #[derive(Debug)]
@@ -18,21 +18,24 @@ pub struct EgressLease {
     /// The user that the command runs as, if that is not the daemon's own user.
     pub user: Option<u32>,
     /// The allowlist of the command's agent.
-    pub places: Vec<EgressRule>,
+    pub allowlist: Vec<EgressRule>,
 }
 
 /// Why the network access of a command could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum NoWayOut {
+pub enum EgressLeaseError {
     #[error(transparent)]
-    Sockets(#[from] BrokerError),
+    Sockets(#[from] SessionSocketError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl SessionSocketService {
     /// Opens the network access of a session's next command. Returns `None` if the session has no `egress`.
-    pub async fn open_for_command(&self, session: &SessionKey) -> Result<Option<EgressLease>, NoWayOut> {
+    pub async fn open_for_command(
+        &self,
+        session: &SessionKey,
+    ) -> Result<Option<EgressLease>, EgressLeaseError> {
         let egress = &self.0.egress;
         let (gate, name) = (&egress.out_of_turn.gate, session.to_string());
         let row = egress.out_of_turn.storage.readers.read(move |reader| reader.session(&name)).await?;
@@ -42,13 +45,13 @@ impl SessionSocketService {
         // result would come too late: by then the data has been sent.
         let read: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Read).collect();
         let carried = gate.propagate_labels(&standing, Some(EXEC), &read, CallEnd::Well)?.session;
-        let outlets = AllowedEgress { carries: Some(carried), ..AllowedEgress::default() };
-        let sockets = self.open_with(session, outlets)?;
+        let allowed = AllowedEgress { carries: Some(carried), ..AllowedEgress::default() };
+        let sockets = self.open_with(session, allowed)?;
         let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);
         if let Some(user) = user {
             sockets.give_to(user, user)?;
         }
-        let places = egress.places.agents.get(session.agent()).cloned().unwrap_or_default();
-        Ok(Some(EgressLease { sockets, user, places }))
+        let allowlist = egress.rules.agents.get(session.agent()).cloned().unwrap_or_default();
+        Ok(Some(EgressLease { sockets, user, allowlist }))
     }
 }

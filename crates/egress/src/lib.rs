@@ -33,7 +33,7 @@ pub use self::service::SocketService;
 use tribune_governance::turn::OutOfTurn;
 use tribune_storage::home::Home;
 
-use self::proxy::Egress;
+use self::proxy::{Egress, EgressPeer};
 use self::socket_dir::SocketDir;
 
 /// Pause after a failed `accept`, which usually means that the process has no file descriptors left.
@@ -75,7 +75,7 @@ impl Default for SocketLimits {
 /// Why a session's sockets could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create the session sockets in `{path}` ({error}): check the owner of the folder and the free space", path = .path.display())]
-pub struct BrokerError {
+pub struct SessionSocketError {
     pub path: PathBuf,
     pub error: io::Error,
 }
@@ -115,7 +115,7 @@ enum Service {
 /// The sockets of one session. Dropping this removes them and closes their connections.
 #[derive(Debug)]
 pub struct SessionSockets {
-    room: SocketDir,
+    dir: SocketDir,
     closing: CancellationToken,
 }
 
@@ -134,17 +134,18 @@ impl SessionSocketService {
         home: &Home,
         out_of_turn: Arc<OutOfTurn>,
         model: Arc<dyn SocketService>,
-        (places, network): (EgressRules, Arc<dyn Network>),
+        rules: EgressRules,
+        network: Arc<dyn Network>,
         limits: SocketLimits,
-    ) -> Result<Self, BrokerError> {
+    ) -> Result<Self, SessionSocketError> {
         SocketDir::sweep(home)?;
-        let egress = Egress { out_of_turn, places, network, limits };
+        let egress = Egress { out_of_turn, rules, network, limits };
         let (home, closing, tasks) = (home.clone(), CancellationToken::new(), TaskTracker::new());
         Ok(Self(Arc::new(Shared { home, egress, model, limits, closing, tasks })))
     }
 
     /// Opens the sockets of a session. A connection on them counts as this session and its agent.
-    pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, BrokerError> {
+    pub fn open(&self, session: &SessionKey) -> Result<SessionSockets, SessionSocketError> {
         self.open_with(session, AllowedEgress::default())
     }
 
@@ -152,9 +153,9 @@ impl SessionSocketService {
     pub fn open_with(
         &self,
         session: &SessionKey,
-        outlets: AllowedEgress,
-    ) -> Result<SessionSockets, BrokerError> {
-        let egress = Service::Egress(Arc::new(outlets));
+        allowed: AllowedEgress,
+    ) -> Result<SessionSockets, SessionSocketError> {
+        let egress = Service::Egress(Arc::new(allowed));
         self.open_for(session, egress, Arc::clone(&self.0.model), None)
     }
 
@@ -163,7 +164,7 @@ impl SessionSocketService {
         &self,
         session: &SessionKey,
         servers: Option<Arc<dyn SocketService>>,
-    ) -> Result<SessionSockets, BrokerError> {
+    ) -> Result<SessionSockets, SessionSocketError> {
         let egress = Service::Egress(Arc::default());
         self.open_for(session, egress, Arc::clone(&self.0.model), servers)
     }
@@ -173,7 +174,7 @@ impl SessionSocketService {
         &self,
         session: &SessionKey,
         model: Arc<dyn SocketService>,
-    ) -> Result<SessionSockets, BrokerError> {
+    ) -> Result<SessionSockets, SessionSocketError> {
         self.open_for(session, Service::NoEgress, model, None)
     }
 
@@ -183,19 +184,19 @@ impl SessionSocketService {
         egress: Service,
         model: Arc<dyn SocketService>,
         servers: Option<Arc<dyn SocketService>>,
-    ) -> Result<SessionSockets, BrokerError> {
-        let room = SocketDir::new(&self.0.home)?;
+    ) -> Result<SessionSockets, SessionSocketError> {
+        let dir = SocketDir::new(&self.0.home)?;
         let closing = self.0.closing.child_token();
         let session = Arc::new(session.clone());
         let servers = servers.map(|servers| (Purpose::Servers, Service::Other(servers)));
         let always = [(Purpose::Egress, egress), (Purpose::Model, Service::Other(model))];
         for (purpose, service) in always.into_iter().chain(servers) {
-            let listener = room.listen(purpose.socket())?;
+            let listener = dir.listen(purpose.socket())?;
             let (shared, closing) = (Arc::clone(&self.0), closing.clone());
             let peer = Peer { session: Arc::clone(&session), service };
             self.0.tasks.spawn(async move { shared.serve(listener, peer, closing).await });
         }
-        Ok(SessionSockets { room, closing })
+        Ok(SessionSockets { dir, closing })
     }
 
     /// Whether the daemon is stopping. If so, no sandbox may be started any more.
@@ -214,12 +215,12 @@ impl SessionSocketService {
 impl SessionSockets {
     /// The folder of the sockets. Only its owner can access it.
     pub fn dir(&self) -> &Path {
-        self.room.path()
+        self.dir.path()
     }
 
     /// Changes the owner of the sockets to the user that the sandbox runs as. Until then the daemon's user owns them.
-    pub fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
-        self.room.give_to(user, group)
+    pub fn give_to(&self, user: u32, group: u32) -> Result<(), SessionSocketError> {
+        self.dir.give_to(user, group)
     }
 
     /// The socket of the egress proxy, which speaks HTTP.
@@ -279,8 +280,9 @@ impl Shared {
                     return Egress::refuse_full(stream).await;
                 }
                 match &peer.service {
-                    Service::Egress(outlets) => {
-                        shared.egress.serve(stream, (&peer.session, outlets), closing).await;
+                    Service::Egress(allowed) => {
+                        let peer = EgressPeer { session: &peer.session, allowed };
+                        shared.egress.serve(stream, peer, closing).await;
                     }
                     Service::NoEgress => drop(stream),
                     Service::Other(service) => tokio::select! {

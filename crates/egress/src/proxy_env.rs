@@ -14,7 +14,7 @@ pub const MODEL_PORT: u16 = 4000;
 pub const SERVERS_PORT: u16 = 4100;
 
 /// The API key that SDKs are given, because they require one. The model proxy replaces it with the provider's key.
-pub const PLACEHOLDER: &str = "the-house-puts-its-own-in";
+pub const PLACEHOLDER: &str = "the-daemon-puts-its-own-in";
 
 /// The proxy variables for programs that speak HTTP. Servers inside the sandbox are reached without the proxy (`NO_PROXY`), under
 /// those loopback names that no allowlist entry uses.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 use tribune_storage::home::Home;
 
-use super::BrokerError;
+use super::SessionSocketError;
 
 /// Maximum length of a socket path in the kernel, without the terminating zero.
 const MAX_SOCKET_PATH: usize = 107;
@@ -24,33 +24,36 @@ pub(super) struct SocketDir {
 
 impl SocketDir {
     /// Removes the folders of an earlier daemon. They are unused, because this daemon holds the home exclusively.
-    pub(super) fn sweep(home: &Home) -> Result<(), BrokerError> {
-        let path = rooms(home);
+    pub(super) fn sweep(home: &Home) -> Result<(), SessionSocketError> {
+        let path = sockets_root(home);
         match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(BrokerError { path, error }),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(SessionSocketError { path, error }),
             _ => Ok(()),
         }
     }
 
     /// Creates a folder.
-    pub(super) fn new(home: &Home) -> Result<Self, BrokerError> {
-        let rooms = rooms(home);
+    pub(super) fn new(home: &Home) -> Result<Self, SessionSocketError> {
+        let sockets_root = sockets_root(home);
         let mut bytes = [0_u8; 8];
-        let path = rooms.join(match getrandom::fill(&mut bytes) {
+        let path = sockets_root.join(match getrandom::fill(&mut bytes) {
             Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
             Err(error) => {
-                return Err(BrokerError { path: rooms, error: io::Error::other(error.to_string()) });
+                return Err(SessionSocketError {
+                    path: sockets_root,
+                    error: io::Error::other(error.to_string()),
+                });
             }
         });
         let made = DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&rooms)
+            .create(&sockets_root)
             // Not recursive: this fails if the folder exists.
             .and_then(|()| DirBuilder::new().mode(0o700).create(&path));
         match made {
             Ok(()) => Ok(Self { path }),
-            Err(error) => Err(BrokerError { path, error }),
+            Err(error) => Err(SessionSocketError { path, error }),
         }
     }
 
@@ -59,18 +62,18 @@ impl SocketDir {
     }
 
     /// Changes the owner of the folder and of everything in it.
-    pub(super) fn give_to(&self, user: u32, group: u32) -> Result<(), BrokerError> {
+    pub(super) fn give_to(&self, user: u32, group: u32) -> Result<(), SessionSocketError> {
         let give = || {
             for socket in fs::read_dir(&self.path)? {
                 lchown(socket?.path(), Some(user), Some(group))?;
             }
             lchown(&self.path, Some(user), Some(group))
         };
-        give().map_err(|error| BrokerError { path: self.path.clone(), error })
+        give().map_err(|error| SessionSocketError { path: self.path.clone(), error })
     }
 
     /// Creates a listening socket in the folder, accessible to its owner only.
-    pub(super) fn listen(&self, name: &str) -> Result<UnixListener, BrokerError> {
+    pub(super) fn listen(&self, name: &str) -> Result<UnixListener, SessionSocketError> {
         let path = self.path.join(name);
         let listen = || {
             let listener = if path.as_os_str().as_bytes().len() <= MAX_SOCKET_PATH {
@@ -84,7 +87,7 @@ impl SocketDir {
             fs::set_permissions(&path, Permissions::from_mode(0o600))?;
             Ok(listener)
         };
-        listen().map_err(|error| BrokerError { path, error })
+        listen().map_err(|error| SessionSocketError { path, error })
     }
 }
 
@@ -97,6 +100,6 @@ impl Drop for SocketDir {
     }
 }
 
-fn rooms(home: &Home) -> PathBuf {
+fn sockets_root(home: &Home) -> PathBuf {
     home.root().join("run").join("s")
 }

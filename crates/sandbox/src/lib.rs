@@ -1,11 +1,11 @@
 //! The sandbox that agents and their commands run in.
 //!
-//! The host half ([`Launcher`]) re-executes its own program as the entering half ([`enter`]). That one builds
+//! The host half ([`SandboxLauncher`]) re-executes its own program as the entering half ([`enter`]). That one builds
 //! namespaces, an own root file system, limits, Landlock and seccomp around one program, as the launch profile says. It
 //! needs no other program, no daemon and no rights beyond those of an ordinary user. A missing kernel mechanism is an
 //! error with a cause and a remedy; nothing is skipped silently.
 //!
-//! It does not decide who may run what (the gate does), it does not connect the sandbox to the outside (brokers do,
+//! It does not decide who may run what (the gate does), it does not connect the sandbox to the outside (the host does,
 //! over sockets that the profile names), and it does not protect from errors in the kernel.
 //!
 //! Where to start: `enter/mod.rs` for the order of the steps, `enter/mount_plan.rs` for what is mounted,

@@ -1,5 +1,5 @@
 //! The one place where a program is started without a sandbox. Everything else that runs is started by
-//! [`Launcher`](crate::Launcher).
+//! [`SandboxLauncher`](crate::SandboxLauncher).
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -33,9 +33,18 @@ const MAX_SECONDS: u64 = 366 * 24 * 3600;
 /// The checked input of a call.
 #[derive(Debug)]
 pub(super) enum Scheduling {
-    Add { id: Option<String>, when: When, text: String },
+    Add(NewSchedule),
     List,
     Remove(String),
+}
+
+/// A schedule to add.
+#[derive(Debug)]
+pub(super) struct NewSchedule {
+    /// `None` to have one made up.
+    id: Option<String>,
+    when: When,
+    text: String,
 }
 
 /// The owner of the schedules, and the current time.
@@ -98,14 +107,14 @@ impl Scheduling {
                     return Err("`text` is empty: give the text to wake with".to_owned());
                 }
                 let id = input.optional_text("id")?.map(id).transpose()?;
-                Ok(Self::Add { id, when: when(&input)?, text: text.to_owned() })
+                Ok(Self::Add(NewSchedule { id, when: when(&input)?, text: text.to_owned() }))
             }
         }
     }
 
     pub(super) fn run(self, asking: &Asking<'_>, file: &ScheduleFile, trail: &AccessLog) -> ToolAnswer {
         match self {
-            Self::Add { id, when, text } => add(asking, file, (id, when, text), trail),
+            Self::Add(new) => add(asking, file, new, trail),
             Self::List => {
                 let mut listing = String::new();
                 for schedule in file.now().map_err(failed)?.of(asking.agent) {
@@ -138,7 +147,7 @@ impl Scheduling {
 fn add(
     asking: &Asking<'_>,
     file: &ScheduleFile,
-    (id, when, text): (Option<String>, When, String),
+    NewSchedule { id, when, text }: NewSchedule,
     trail: &AccessLog,
 ) -> ToolAnswer {
     let id = match id {
@@ -171,7 +180,7 @@ fn add(
                     ToolErrorCode::TooLarge,
                     format!("there are {MAX_PER_AGENT} schedules already: remove one first"),
                 ),
-                Full::House => (
+                Full::Instance => (
                     ToolErrorCode::TooLarge,
                     format!(
                         "this instance has {MAX_IN_ALL} schedules, which is the limit: tell the operator"

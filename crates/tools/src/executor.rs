@@ -23,7 +23,7 @@ impl ToolExecutor for HostTools {
 
     fn to_policy_call(&self, session: &SessionKey, call: ToolCall) -> ToolCall {
         match &self.mcp {
-            Some(mcp) => mcp.as_the_law_knows(session, call),
+            Some(mcp) => mcp.to_policy_call(session, call),
             None => call,
         }
     }

@@ -60,8 +60,8 @@ use workspace_dir::Workspace;
 
 use crate::mcp::McpServers;
 pub use exec::{
-    BoxedLauncher, Captured, DirectLauncher, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits,
-    Operand, ResolveError, Resolved, resolve,
+    Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, Operand, ResolveError, Resolved,
+    SandboxedLauncher, UnsandboxedLauncher, resolve,
 };
 pub use gateway_status::StatusReport;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
@@ -110,7 +110,7 @@ pub struct HostTools {
     search: Option<SearchEndpoint>,
     status: StatusReport,
     budgets: Option<Arc<Budgets>>,
-    brokers: Option<SessionSocketService>,
+    socket_service: Option<SessionSocketService>,
     mcp: Option<Arc<McpServers>>,
     hidden: Arc<HideRules>,
 }
@@ -139,7 +139,7 @@ impl HostTools {
             search: None,
             status: Arc::new(|| None),
             budgets: None,
-            brokers: None,
+            socket_service: None,
             mcp: None,
             hidden: Arc::default(),
         }
@@ -174,8 +174,8 @@ impl HostTools {
     }
 
     /// Sets the session sockets through which commands reach the network. Without them commands have no network.
-    pub fn with_brokers(self, brokers: SessionSocketService) -> Self {
-        Self { brokers: Some(brokers), ..self }
+    pub fn with_socket_service(self, socket_service: SessionSocketService) -> Self {
+        Self { socket_service: Some(socket_service), ..self }
     }
 
     /// Sets the MCP servers that clients bring for their sessions.
@@ -228,8 +228,7 @@ impl HostTools {
         let closing = trail.closing();
         let answer = match Request::new(admission.call()) {
             Ok(request) => {
-                let place = (admission.session(), admission.ground());
-                self.answer(place, request, &trail, terminal).await
+                self.answer(admission.session(), admission.ground(), request, &trail, terminal).await
             }
             Err(sentence) => Err(ToolError::new(ToolErrorCode::InvalidInput, sentence)),
         };
@@ -238,7 +237,8 @@ impl HostTools {
 
     async fn answer(
         &self,
-        (session, ground): (&Arc<SessionKey>, WorkspaceRoots),
+        session: &Arc<SessionKey>,
+        ground: WorkspaceRoots,
         request: Request,
         trail: &AccessLog,
         terminal: Option<Arc<Terminal>>,
@@ -247,8 +247,8 @@ impl HostTools {
             Request::Exec(exec) => {
                 let home = self.home.clone();
                 let launch = within(WALL_TIME, move |_| exec.launch(&home, &ground, terminal));
-                let brokers = self.brokers.clone().filter(|brokers| !brokers.is_closing());
-                exec::run(self.launcher.as_deref(), (launch.await?, brokers), session, trail).await
+                let sockets = self.socket_service.clone().filter(|sockets| !sockets.is_closing());
+                exec::run(self.launcher.as_deref(), launch.await?, sockets, session, trail).await
             }
             Request::WebFetch(fetch) => fetch.run(&self.egress, trail).await,
             Request::WebSearch(search) => search.run(self.search.as_ref(), &self.egress, trail).await,
@@ -259,7 +259,7 @@ impl HostTools {
             Request::Absent(absent) => Err(absent.refused()),
             Request::OnDisk(request) => {
                 let (tools, session, trail) = (self.clone(), Arc::clone(session), trail.clone());
-                within(WALL_TIME, move |stop| tools.block((&session, &ground), request, stop, &trail)).await
+                within(WALL_TIME, move |stop| tools.block(&session, &ground, request, stop, &trail)).await
             }
         }
     }
@@ -282,7 +282,8 @@ impl HostTools {
 
     fn block(
         &self,
-        (session, ground): (&SessionKey, &WorkspaceRoots),
+        session: &SessionKey,
+        ground: &WorkspaceRoots,
         request: OnDisk,
         stop: &CancellationToken,
         trail: &AccessLog,
@@ -292,7 +293,7 @@ impl HostTools {
             let spot = ground.locate(path);
             let workspace =
                 Workspace::open_at(&self.home, &spot)?.hiding(&self.hidden, &self.home, ground)?;
-            Ok((workspace, trail.within(spot.further)))
+            Ok((workspace, trail.within(spot.additional_directory)))
         };
         let now = self.clock.now();
         let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };

@@ -7,7 +7,7 @@ use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolE
 use tribune_runtime::SessionKey;
 
 use super::input::Input;
-use crate::mcp::McpServers;
+use crate::mcp::{CalledTool, McpServers};
 
 /// The checked input of a call.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ impl Mcp {
         // The server has the workspace and does not report its access.
         trail.read(Resource::Workspace)?;
         trail.write(Resource::Workspace)?;
-        servers.call(session, (&self.server, &self.tool, &self.definition), &self.arguments).await
+        let tool = CalledTool { server: &self.server, tool: &self.tool, definition: &self.definition };
+        servers.call(session, tool, &self.arguments).await
     }
 }

@@ -68,7 +68,8 @@ pub struct Schedules(Vec<Schedule>);
 pub enum Full {
     /// The agent has as many schedules as it may.
     Agent,
-    House,
+    /// This instance has as many schedules as it may.
+    Instance,
     /// The agent has a schedule of this id.
     Id,
 }
@@ -135,7 +136,7 @@ impl Schedules {
             return Err(Full::Agent);
         }
         if self.0.len() >= MAX_IN_ALL {
-            return Err(Full::House);
+            return Err(Full::Instance);
         }
         self.0.push(schedule);
         Ok(())

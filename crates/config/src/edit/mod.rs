@@ -85,7 +85,7 @@ pub fn with_provider(
         (None, _) | (_, Existing::Replace) => put(text, provider).ok_or_else(unclear)?,
     };
     let after = Config::parse(file_name, &changed).map_err(|error| match error {
-        ConfigError::At { message, .. } => EditError::After(message),
+        ConfigError::Text(error) => EditError::After(error.message),
         other => EditError::After(other.to_string()),
     })?;
     if let Some(after) = after.models.providers.get(&provider.id) {

@@ -27,7 +27,7 @@ fn small() -> Config {
 
 async fn with_timeouts(config: &Config, change: impl FnOnce(&mut Timeouts)) -> TestDaemon {
     let mut extras = DaemonOverrides::default();
-    change(&mut extras.patience);
+    change(&mut extras.timeouts);
     start_with(TempHome::new(), config, extras).await
 }
 

@@ -33,8 +33,8 @@ fn resident_kib() -> u64 {
 async fn unread_events_are_not_held_in_memory() {
     let _serial = SERIAL.lock().await;
     // No client is disconnected while the memory is measured.
-    let patience = Timeouts { slow_reader: Duration::from_secs(600), ..Timeouts::default() };
-    let extras = DaemonOverrides { patience, ..DaemonOverrides::default() };
+    let timeouts = Timeouts { slow_reader: Duration::from_secs(600), ..Timeouts::default() };
+    let extras = DaemonOverrides { timeouts, ..DaemonOverrides::default() };
     let daemon = start_with(TempHome::new(), &config(), extras).await;
     let mut operator = daemon.operator().await;
     drop(flood(&daemon, &mut operator, KEY).await);

@@ -25,7 +25,7 @@ pub struct EgressRules {
 /// destinations to it.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedEgress {
-    pub places: Vec<EgressRule>,
+    pub rules: Vec<EgressRule>,
     /// Overrides the configured policy for unlisted destinations.
     pub unlisted: Option<UnlistedPolicy>,
     /// Labels of the data in the sandbox that the ledger does not record yet. The labels of what a command reads reach its session
@@ -46,10 +46,10 @@ pub(super) enum EgressVerdict {
 
 impl EgressRules {
     /// Checks a connection against the rules, before any name is resolved.
-    pub(super) fn look(
+    pub(super) fn check(
         &self,
         agent: &AgentId,
-        outlets: &AllowedEgress,
+        allowed: &AllowedEgress,
         wanted: &ConnectRequest,
     ) -> EgressVerdict {
         let (host, port) = (&wanted.authority.host, wanted.authority.port);
@@ -67,21 +67,21 @@ impl EgressRules {
                 format!("`{name}` is in egress.deny: use another place"),
             );
         }
-        let listed = self.agents.get(agent).into_iter().flatten().chain(&outlets.places);
-        let here: Vec<&EgressRule> = listed.filter(|place| place.at.is(&name, port)).collect();
-        let mut spoken = here.iter().filter(|place| speaks(place, wanted)).peekable();
-        if spoken.peek().is_none() {
-            let unlisted = outlets.unlisted.unwrap_or(self.unlisted);
-            return unlisted_said(unlisted, agent, wanted, !here.is_empty());
+        let listed = self.agents.get(agent).into_iter().flatten().chain(&allowed.rules);
+        let at_address: Vec<&EgressRule> = listed.filter(|place| place.at.is(&name, port)).collect();
+        let mut fitting = at_address.iter().filter(|place| speaks(place, wanted)).peekable();
+        if fitting.peek().is_none() {
+            let unlisted = allowed.unlisted.unwrap_or(self.unlisted);
+            return unlisted_verdict(unlisted, agent, wanted, !at_address.is_empty());
         }
-        match spoken.find(|place| lets(place, wanted)) {
+        match fitting.find(|place| lets(place, wanted)) {
             Some(place) => {
-                let reach = match host {
+                let scope = match host {
                     Host::Literal(_) => AddressScope::Literal,
                     Host::Name(_) | Host::Disguised(_) if place.private => AddressScope::Inside,
                     Host::Name(_) | Host::Disguised(_) => AddressScope::Public,
                 };
-                EgressVerdict::Listed(reach, place.speech)
+                EgressVerdict::Listed(scope, place.speech)
             }
             None => {
                 let what = format!("{} of this path is not listed for `{name}:{port}`", wanted.method);
@@ -94,21 +94,21 @@ impl EgressRules {
     }
 
     /// Whether a resolved address may be connected to. `is_own` recognizes this machine's own addresses.
-    pub(super) fn lets(
+    pub(super) fn allows_address(
         &self,
-        reach: AddressScope,
+        scope: AddressScope,
         address: IpAddr,
         port: u16,
         is_own: impl Fn(IpAddr) -> bool,
     ) -> bool {
         !self.deny.iter().any(|denied| denied.is_at(address, port))
-            && reach.covers(AddressClass::of(address))
-            && (reach.covers(AddressClass::Inside) || !is_own(address))
+            && scope.covers(AddressClass::of(address))
+            && (scope.covers(AddressClass::Inside) || !is_own(address))
     }
 }
 
 /// The verdict on a destination that is not listed, or not listed for this kind of request (`is_known`).
-fn unlisted_said(
+fn unlisted_verdict(
     unlisted: UnlistedPolicy,
     agent: &AgentId,
     wanted: &ConnectRequest,

@@ -54,11 +54,18 @@ use crate::net::AddressScope;
 const DRAIN_BYTES: usize = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The session whose sandbox opened a connection, with what it may reach in addition to its agent's allowlist.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EgressPeer<'a> {
+    pub(super) session: &'a Arc<SessionKey>,
+    pub(super) allowed: &'a AllowedEgress,
+}
+
 /// The egress proxy of the daemon.
 #[derive(Debug)]
 pub(super) struct Egress {
     pub(super) out_of_turn: Arc<OutOfTurn>,
-    pub(super) places: EgressRules,
+    pub(super) rules: EgressRules,
     pub(super) network: Arc<dyn Network>,
     pub(super) limits: SocketLimits,
 }
@@ -89,19 +96,20 @@ impl Egress {
     pub(super) async fn serve(
         &self,
         mut stream: UnixStream,
-        from: (&Arc<SessionKey>, &AllowedEgress),
+        peer: EgressPeer<'_>,
         closing: CancellationToken,
     ) {
         // Taken before the gate checks for a global stop, so that a stop in between ends this connection too.
         let stops = StopSignals { closing, stopped: self.out_of_turn.gate.stop_signal.token() };
         let read = RequestHead::read(&mut stream, self.limits.head).await;
-        let asked = read.and_then(|head| head.map(|head| Ok((ConnectRequest::of(&head)?, head))).transpose());
-        match asked {
+        let parsed =
+            read.and_then(|head| head.map(|head| Ok((ConnectRequest::of(&head)?, head))).transpose());
+        match parsed {
             Ok(None) => {}
-            Ok(Some((wanted, head))) => self.wanted(stream, from, &stops, wanted, head).await,
+            Ok(Some((request, head))) => self.serve_request(stream, peer, &stops, request, head).await,
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
-                self.out_of_turn.record_connection_end(from.0, None, &record).await;
+                self.out_of_turn.record_connection_end(peer.session, None, &record).await;
                 send_denial(stream, &refusal).await;
             }
         }
@@ -112,38 +120,41 @@ impl Egress {
         send_denial(stream, &Refusal::BUSY).await;
     }
 
-    async fn wanted(
+    async fn serve_request(
         &self,
         stream: UnixStream,
-        (session, outlets): (&Arc<SessionKey>, &AllowedEgress),
+        EgressPeer { session, allowed }: EgressPeer<'_>,
         stops: &StopSignals,
-        wanted: ConnectRequest,
+        request: ConnectRequest,
         head: RequestHead,
     ) {
-        let said = self.places.look(session.agent(), outlets, &wanted);
-        let is_listed = matches!(said, EgressVerdict::Listed(..));
-        let (reach, speech, vetoes) = match said {
-            EgressVerdict::Listed(reach, speech) => (reach, speech, Vec::new()),
+        let verdict = self.rules.check(session.agent(), allowed, &request);
+        let is_listed = matches!(verdict, EgressVerdict::Listed(..));
+        let (scope, kind, vetoes) = match verdict {
+            EgressVerdict::Listed(scope, kind) => (scope, kind, Vec::new()),
             // A person approves what the approval card shows: a public destination, over TLS or plain HTTP.
-            EgressVerdict::Unlisted => {
-                (AddressScope::Public, ConnectionKind::Https, self.never(&wanted).into_iter().collect())
-            }
+            EgressVerdict::Unlisted => (
+                AddressScope::Public,
+                ConnectionKind::Https,
+                self.veto_unlisted(&request).into_iter().collect(),
+            ),
             EgressVerdict::No(rule, why) => {
                 (AddressScope::Public, ConnectionKind::Https, vec![Veto::new(rule, &why)])
             }
         };
-        let call = wanted.call(is_listed, random());
+        let call = request.call(is_listed, random());
         let gone = async {
             tokio::select! {
                 () = stops.any() => {}
-                () = hung_up(&stream, &wanted) => {}
+                () = hung_up(&stream, &request) => {}
             }
         };
         let admitted =
-            self.out_of_turn.authorize(session, outlets.carries, call, vetoes, self.limits.ask, gone).await;
+            self.out_of_turn.authorize(session, allowed.carries, call, vetoes, self.limits.ask, gone).await;
         let admission = match admitted {
             Ok(admission) => admission,
             Err(Denied { code, message, is_recorded }) => {
+                let code = code.as_str();
                 if !is_recorded {
                     let record = EgressRecord::Refused { code: code.to_owned() };
                     self.out_of_turn.record_connection_end(session, None, &record).await;
@@ -153,8 +164,8 @@ impl Egress {
         };
         let entry = admission.entry();
         let gauge = Gauge::new(self.limits.bytes);
-        let allowed = AllowedConnection { wanted: &wanted, reach, speech, gauge: &gauge };
-        let (outcome, code) = self.run_connection(stream, head, allowed, admission, stops).await;
+        let connection = AllowedConnection { request: &request, scope, kind, gauge: &gauge };
+        let (outcome, code) = self.run_connection(stream, head, connection, admission, stops).await;
         let (sent, received) = (gauge.sent(), gauge.received());
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
@@ -162,17 +173,17 @@ impl Egress {
     }
 
     /// Vetoes an unlisted destination that no approval could open, such as this machine or its network, so that no person is asked.
-    fn never(&self, wanted: &ConnectRequest) -> Option<Veto> {
-        let place = &wanted.authority;
+    fn veto_unlisted(&self, request: &ConnectRequest) -> Option<Veto> {
+        let place = &request.authority;
         let is_here = match &place.host {
             Host::Name(name) => name == "localhost" || name.ends_with(".localhost"),
             Host::Literal(address) | Host::Disguised(address) => {
                 let is_own = |address| self.network.is_own(address);
-                !self.places.lets(AddressScope::Public, *address, place.port, is_own)
+                !self.rules.allows_address(AddressScope::Public, *address, place.port, is_own)
             }
         };
         let what = format!(
-            "`{place}` is not for boxes unless it is named: run it with `--net {place}`, or list it under egress.agents"
+            "`{place}` is not for sandboxes unless it is named: run it with `--net {place}`, or list it under egress.agents"
         );
         is_here.then(|| Veto::new("egress.private", &what))
     }
@@ -182,15 +193,15 @@ impl Egress {
         &self,
         mut stream: UnixStream,
         head: RequestHead,
-        allowed: AllowedConnection<'_>,
+        connection: AllowedConnection<'_>,
         admission: Admission,
         stops: &StopSignals,
     ) -> End {
-        let AllowedConnection { wanted, speech, gauge, .. } = allowed;
+        let AllowedConnection { request, kind, gauge, .. } = connection;
         let reaching = async {
-            let addresses = self.addresses(&allowed).await?;
+            let addresses = self.addresses(&connection).await?;
             network::connect(&*self.network, admission, &addresses).await.map_err(|_| {
-                let what = format!("`{}` could not be connected to: try again later", wanted.authority);
+                let what = format!("`{}` could not be connected to: try again later", request.authority);
                 Refusal::failed(502, "unreachable", what)
             })
         };
@@ -207,7 +218,7 @@ impl Egress {
                 return (outcome, Some(refusal.code));
             }
         };
-        if wanted.is_tunnel()
+        if request.is_tunnel()
             && let Err(broken) = tunnel::nothing_early(&stream)
         {
             if let Broken::Refused(refusal) = &broken {
@@ -216,15 +227,15 @@ impl Egress {
             return ended(Err(broken), gauge);
         }
         let moving = async {
-            if wanted.is_tunnel() {
-                let opening = match speech {
-                    ConnectionKind::Https | ConnectionKind::Http => Opening::Tls(wanted.name()),
+            if request.is_tunnel() {
+                let opening = match kind {
+                    ConnectionKind::Https | ConnectionKind::Http => Opening::Tls(request.name()),
                     ConnectionKind::Tcp => Opening::Anything,
                 };
                 let mut upstream = upstream;
                 tunnel::run(&mut stream, &mut upstream, opening, self.limits.head).await
             } else {
-                forward::run(stream, head, wanted, upstream).await.map_err(Broken::from)
+                forward::run(stream, head, request, upstream).await.map_err(Broken::from)
             }
         };
         tokio::select! {
@@ -236,8 +247,8 @@ impl Egress {
     }
 
     /// Resolves the destination once and checks every address. The connection uses exactly these addresses (no DNS rebinding).
-    async fn addresses(&self, allowed: &AllowedConnection<'_>) -> Result<Vec<SocketAddr>, Refusal> {
-        let (host, port) = (&allowed.wanted.authority.host, allowed.wanted.authority.port);
+    async fn addresses(&self, connection: &AllowedConnection<'_>) -> Result<Vec<SocketAddr>, Refusal> {
+        let (host, port) = (&connection.request.authority.host, connection.request.authority.port);
         let addresses = match host {
             Host::Literal(address) | Host::Disguised(address) => vec![*address],
             Host::Name(name) => self.network.resolve(name, port).await.map_err(|unresolved| {
@@ -245,9 +256,9 @@ impl Egress {
                 Refusal::failed(502, "unresolved", what)
             })?,
         };
-        let lets =
-            |address| self.places.lets(allowed.reach, address, port, |address| self.network.is_own(address));
-        if addresses.is_empty() || !addresses.iter().all(|address| lets(*address)) {
+        let is_own = |address| self.network.is_own(address);
+        let allows = |address| self.rules.allows_address(connection.scope, address, port, is_own);
+        if addresses.is_empty() || !addresses.iter().all(|address| allows(*address)) {
             let what = format!("`{host}` resolves to an address that sandboxes may not reach");
             return Err(Refusal::denied("address_refused", format!("{what}: ask the operator")));
         }
@@ -258,9 +269,9 @@ impl Egress {
 /// An allowed connection.
 #[derive(Debug, Clone, Copy)]
 struct AllowedConnection<'a> {
-    wanted: &'a ConnectRequest,
-    reach: AddressScope,
-    speech: ConnectionKind,
+    request: &'a ConnectRequest,
+    scope: AddressScope,
+    kind: ConnectionKind,
     gauge: &'a Arc<Gauge>,
 }
 
@@ -275,8 +286,8 @@ fn ended(moved: Result<(), Broken>, gauge: &Gauge) -> End {
 
 /// Waits until the client of a requested tunnel disconnects, or sends bytes before the response. For a plain request it waits
 /// forever: a body may be in transit, and it must not be read yet.
-async fn hung_up(stream: &UnixStream, wanted: &ConnectRequest) {
-    if !wanted.is_tunnel() {
+async fn hung_up(stream: &UnixStream, request: &ConnectRequest) {
+    if !request.is_tunnel() {
         return std::future::pending().await;
     }
     while stream.readable().await.is_ok() && tunnel::nothing_early(stream).is_ok() {}

@@ -61,7 +61,7 @@ pub(super) struct SessionBinding {
     /// The workspace of the session, which may differ from what the client asked for.
     pub(super) folder: PathBuf,
     /// The additional directories that the client asked for; `None` if the client may not choose them.
-    pub(super) further: Option<Vec<String>>,
+    pub(super) additional_directories: Option<Vec<String>>,
     pub(super) mode: Mode,
     /// The model that the client chose.
     pub(super) model: Option<String>,
@@ -77,8 +77,8 @@ pub(super) struct SessionBinding {
 impl SessionBinding {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
         let (commands, servers, left_out) = (OfAgent::default(), Arc::default(), Vec::new());
-        let (mode, has_title, further) = (Mode::Ask, false, None);
-        Self { key, folder, further, mode, model, commands, has_title, servers, left_out }
+        let (mode, has_title, additional_directories) = (Mode::Ask, false, None);
+        Self { key, folder, additional_directories, mode, model, commands, has_title, servers, left_out }
     }
 }
 

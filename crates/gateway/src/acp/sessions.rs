@@ -13,7 +13,7 @@ use tribune_tools::mcp::Bringing;
 
 use super::client_session::{ClientSession, SessionBinding};
 use super::connection::{Connection, MAX_SEATS};
-use super::cwd::{Chosen, FURTHER, OWN};
+use super::cwd::{ADDITIONAL_DIRECTORIES, Chosen, OWN};
 use super::mcp_servers::Sent;
 use super::options::{OWN_MODEL, modes};
 use super::update_mapper::UpdateMapper;
@@ -123,7 +123,7 @@ impl Connection {
     /// The folder and the additional directories that a client asks for.
     fn chosen(&self, params: &Value) -> Result<(Chosen, Option<Vec<String>>), Fault> {
         let home = &self.gateway.api.status.home;
-        Ok((cwd::chosen(&self.who, params, home)?, cwd::further(&self.who, params, home)?))
+        Ok((cwd::chosen(&self.who, params, home)?, cwd::additional_directories(&self.who, params, home)?))
     }
 
     /// Starts the MCP servers that a client sent, and keeps the sentences about what is left out.
@@ -142,31 +142,35 @@ impl Connection {
         self: &Arc<Self>,
         id: String,
         key: SessionKey,
-        (chosen, further): (Chosen, Option<Vec<String>>),
+        (chosen, additional_directories): (Chosen, Option<Vec<String>>),
     ) -> Result<Arc<ClientSession>, Fault> {
         let api = &self.gateway.api;
         self.who.owns(&key)?;
         let row = api.sessions.row(&key).await?;
-        let before =
-            row.as_ref().and_then(|row| row.workspace.clone()).map(|folder| Chosen::Folder(folder.into()));
+        let before = row
+            .as_ref()
+            .and_then(|row| row.terms.workspace.clone())
+            .map(|folder| Chosen::Folder(folder.into()));
         let is_here = key.channel() == Some(CHANNEL);
         // A client that leaves `cwd` to the session also leaves the additional directories to it.
         let is_left = chosen == Chosen::Own && before.is_some();
-        let further = further.filter(|further| !(is_left && further.is_empty()));
+        let additional_directories =
+            additional_directories.filter(|folders| !(is_left && folders.is_empty()));
         let chosen = match chosen {
             Chosen::Folder(_) if is_here => chosen,
             _ => before.unwrap_or(Chosen::Own),
         };
-        let (further, elsewhere) = if is_here { (further, None) } else { (None, further) };
+        let (additional_directories, elsewhere) =
+            if is_here { (additional_directories, None) } else { (None, additional_directories) };
         let own = api.agents.agent(key.agent()).and_then(|agent| agent.model);
         let is_chosen = |row: &&SessionRow| {
-            row.backend == native::BACKEND && row.model != own && self.who.operator().is_ok()
+            row.terms.backend == native::BACKEND && row.terms.model != own && self.who.operator().is_ok()
         };
-        let model = row.as_ref().filter(is_chosen).and_then(|row| row.model.clone());
-        let seat = self.sit_down(id, key, (chosen, further), model).await?;
-        if let Some(further) = elsewhere.filter(|further| !further.is_empty()) {
+        let model = row.as_ref().filter(is_chosen).and_then(|row| row.terms.model.clone());
+        let seat = self.sit_down(id, key, (chosen, additional_directories), model).await?;
+        if let Some(folders) = elsewhere.filter(|folders| !folders.is_empty()) {
             let why = "This session was not opened over ACP and keeps its folders.";
-            seat.place().left_out.push(cwd::out_of_reach(why, &further));
+            seat.place().left_out.push(cwd::out_of_reach(why, &folders));
         }
         seat.place().has_title = row.is_some_and(|row| row.turns > 0);
         Ok(seat)
@@ -181,7 +185,8 @@ impl Connection {
         let key: SessionKey = id.parse().map_err(|_| not_found())?;
         self.who.owns(&key)?;
         let sessions = &self.gateway.api.sessions;
-        let row = sessions.row(&key).await?.filter(|row| row.backend != RUN_BACKEND).ok_or_else(not_found)?;
+        let row =
+            sessions.row(&key).await?.filter(|row| row.terms.backend != RUN_BACKEND).ok_or_else(not_found)?;
         if row.turns > 0 || row.state != SessionState::Closed || key.channel() != Some(CHANNEL) {
             return Ok(row);
         }
@@ -202,17 +207,18 @@ impl Connection {
         self: &Arc<Self>,
         id: String,
         key: SessionKey,
-        (chosen, further): (Chosen, Option<Vec<String>>),
+        (chosen, additional_directories): (Chosen, Option<Vec<String>>),
         model: Option<String>,
     ) -> Result<Arc<ClientSession>, Fault> {
         let folder = match chosen {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let apart =
-            |further| workspace_roots::exclude_nested(FURTHER, &folder, further).map_err(Fault::params);
-        let further = further.map(apart).transpose()?;
-        let mut place = SessionBinding { further, ..SessionBinding::new(key, folder, model) };
+        let apart = |folders| {
+            workspace_roots::exclude_nested(ADDITIONAL_DIRECTORIES, &folder, folders).map_err(Fault::params)
+        };
+        let additional_directories = additional_directories.map(apart).transpose()?;
+        let mut place = SessionBinding { additional_directories, ..SessionBinding::new(key, folder, model) };
         let known = self.state().seats.get(&id).cloned();
         if known.is_none() && self.state().seats.len() >= MAX_SEATS {
             let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
@@ -236,7 +242,7 @@ impl Connection {
     /// Opens the session of a binding, if it is not open. Returns its workspace, and sentences about what the client asked for and
     /// does not get.
     pub(super) async fn open(&self, place: &SessionBinding) -> Result<(PathBuf, Vec<String>), Fault> {
-        let SessionBinding { key, folder, further, model, .. } = place;
+        let SessionBinding { key, folder, additional_directories, model, .. } = place;
         self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
@@ -244,14 +250,14 @@ impl Connection {
             // A model costs money, so only the operator chooses it.
             self.who.operator()?;
         }
-        opener.model.clone_from(model);
+        opener.requested.model.clone_from(model);
         let is_own = folder == Path::new(OWN);
-        opener.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
-        opener.further.clone_from(further);
+        opener.requested.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
+        opener.requested.additional_directories.clone_from(additional_directories);
         let sessions = &self.gateway.api.sessions;
-        sessions.ensure(key.clone(), None, opener).await?;
+        sessions.ensure(key.clone(), opener).await?;
         let row = sessions.row(key).await?.ok_or_else(not_found)?;
-        let found = row.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
+        let found = row.terms.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
         if !is_own && found != *folder {
             let what = format!(
                 "a turn is running in `{}`: use that folder as `cwd`, or wait for the turn to end",
@@ -259,14 +265,14 @@ impl Connection {
             );
             return Err(Fault::params(what));
         }
-        let left_out = match further {
-            Some(further) if row.further == *further => Vec::new(),
-            Some(further) if CLI_BACKENDS.contains(&row.backend.as_str()) => {
-                vec![cwd::out_of_reach("A CLI agent works in one folder.", further)]
+        let left_out = match additional_directories {
+            Some(folders) if row.terms.additional_directories == *folders => Vec::new(),
+            Some(folders) if CLI_BACKENDS.contains(&row.terms.backend.as_str()) => {
+                vec![cwd::out_of_reach("A CLI agent works in one folder.", folders)]
             }
             Some(_) => {
                 let what = format!(
-                    "a turn is running with other folders: use `{FURTHER}` from `session/list`, or wait for the turn to end"
+                    "a turn is running with other folders: use `{ADDITIONAL_DIRECTORIES}` from `session/list`, or wait for the turn to end"
                 );
                 return Err(Fault::params(what));
             }

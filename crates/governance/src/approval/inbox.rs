@@ -152,7 +152,7 @@ impl Inbox {
             .filter(covers)
             .map(|grant| (grant.id.clone(), grant.files.clone()))
             .collect();
-        let runs = covering.first().map(|_| grant::held(runs()))?;
+        let runs = covering.first().map(|_| grant::pinned_files(runs()))?;
         covering.into_iter().find(|(_, files)| *files == runs).map(|(id, _)| id)
     }
 
@@ -277,7 +277,7 @@ impl Inbox {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
             words => words.clone(),
         };
-        let grant = Grant::from_wish(requested, request, who, terms, self.0.storage.clock.now())?;
+        let grant = Grant::from_request(requested, request, who, terms, self.0.storage.clock.now())?;
         let missing = requested.needs.saturating_sub(votes.len() as u32 + 1);
         let entity = approval_entity(&requested.id);
         if request.decision.allows() && missing > 0 {

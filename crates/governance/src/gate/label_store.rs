@@ -166,7 +166,7 @@ fn name(ground: &WorkspaceRoots, resource: &Resource) -> String {
         Resource::File(path) | Resource::FileIn(_, path) => format!("file:{}/{path}", folder.name()),
         Resource::Workspace | Resource::Folder(_) => format!("workspace:{}", folder.name()),
         Resource::Memory(key) => format!("memory:{agent}/{key}"),
-        Resource::Letter(id) => format!("letter:{id}"),
+        Resource::MailboxMessage(id) => format!("letter:{id}"),
         Resource::Schedule(id) => schedule(agent, id),
         Resource::Url(host) => format!("host:{host}"),
         Resource::Session(key) => format!("session:{key}"),

@@ -41,7 +41,8 @@ pub use self::policy_context::PolicyContext;
 use self::stop_signal::StopSignal;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
-use tribune_records::approval::grant;
+use tribune_records::approval::call_args::args_of;
+use tribune_records::approval::call_roots::CallRoots;
 use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
 use tribune_records::ledger_payloads::LabelRecord;
@@ -200,7 +201,7 @@ impl Gate {
     ) -> OriginalCall {
         let key = &context.key;
         let ground = &context.ground;
-        let mut args = grant::args_of(tool, input, ground.further());
+        let mut args = args_of(tool, input, ground.additional_directories());
         // The workspace folder itself may lie below an autorun path.
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
             args.is_autorun |= tribune_contract::is_autorun_path_in(Path::new(folder), path);
@@ -214,8 +215,7 @@ impl Gate {
             input,
             args: &args,
             labels: context.labels,
-            folder: args.folder.as_deref().or(ground.folder_name()),
-            further: ground.further(),
+            roots: &CallRoots::of_args(ground, &args),
         };
         // Only grants for commands are bound to the files that the command runs.
         let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
@@ -250,8 +250,7 @@ impl Gate {
             constitution: self.law.hash().to_string(),
             labels: context.labels,
             texts,
-            workspace: grant::folder_of(&context.ground, call),
-            further: context.ground.further().to_vec(),
+            roots: CallRoots::of_call(&context.ground, call),
         }
     }
 
@@ -267,8 +266,7 @@ impl Gate {
             constitution: self.law.hash().to_string(),
             labels: context.labels,
             texts: Default::default(),
-            workspace: grant::folder_of(&context.ground, call),
-            further: context.ground.further().to_vec(),
+            roots: CallRoots::of_call(&context.ground, call),
         }
     }
 
@@ -332,7 +330,7 @@ impl Gate {
 
     /// Whether a session has a tool: all its mandates allow it, and its parent did not exclude it.
     pub fn allows_tool(&self, row: &SessionRow, tool: &str) -> bool {
-        row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
+        row.inherited.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
             && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
     }
 

@@ -31,7 +31,7 @@ impl PolicyContext {
             ground: row.ground(key.agent()),
             key,
             mandates: row.mandates().collect(),
-            tools: row.tools.clone(),
+            tools: row.inherited.tools.clone(),
             labels: row.labels,
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tribune_config::Config;
 use tribune_providers::{ModelRef, ModelResponse, ProviderError};
-use tribune_runtime::RuntimeError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};
@@ -67,7 +67,7 @@ impl CheckBilling {
             // A check does not wait for a person to raise the limit.
             Reserve::Ask(_) => {
                 let what = "this would exceed the budget: raise the limit under spend in config.json5";
-                Err(RuntimeError::new("spend_limit", what))
+                Err(RuntimeError::new(ErrorKind::SpendLimit, what))
             }
         }
     }

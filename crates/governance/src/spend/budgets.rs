@@ -11,7 +11,7 @@ use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::payload;
 use tribune_records::spend::amount::{Amount, SpendLimit};
 use tribune_records::spend::record::{Raised, SpendRecord, spend_entity};
-use tribune_runtime::{RuntimeError, ToolCall};
+use tribune_runtime::{ErrorKind, RuntimeError, ToolCall};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 
@@ -99,7 +99,7 @@ impl Budgets {
             let what = format!(
                 "{model} has no price, but a cost limit applies: add its price to spend.prices in config.json5 (0 if it is free)"
             );
-            return Err(RuntimeError::new("no_price", what));
+            return Err(RuntimeError::new(ErrorKind::NoPrice, what));
         }
         let cost = price.map(|price| price.at_most(prompt, answer)).unwrap_or_default();
         let amount = Amount { tokens: prompt.saturating_add(answer), cost };
@@ -139,7 +139,7 @@ impl Budgets {
         match (self.config.at_limit, &payer.session) {
             (AtLimit::Ask, Some(session)) => Ok(Reserve::Ask(self.question(session, &over, amount))),
             (AtLimit::Ask | AtLimit::Stop, _) => {
-                Err(RuntimeError::new("spend_limit", refusal(&over, amount)))
+                Err(RuntimeError::new(ErrorKind::SpendLimit, refusal(&over, amount)))
             }
         }
     }

@@ -14,7 +14,7 @@ use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::record::{ApprovalState, CallRunner};
 use tribune_records::outcome::{Access, ToolRun};
-use tribune_runtime::{PermissionOutcome, RuntimeError, ToolCall, ToolOutcome};
+use tribune_runtime::{ErrorKind, PermissionOutcome, RuntimeError, ToolCall, ToolOutcome};
 use tribune_storage::store::ApprovalRow;
 
 use super::calls::{CallStep, Calls, OpenCall, Progress, run};
@@ -35,7 +35,8 @@ impl TurnRecorder {
         let (governance, ground) = (Arc::clone(&self.governance), self.writer.context.ground());
         let call = call.clone();
         let found = tokio::task::spawn_blocking(move || governance.tools.path_alias(&ground, &call));
-        let found = found.await.map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
+        let found =
+            found.await.map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))?;
         Ok(found.map(|sentence| Veto::new(WORKSPACE, &sentence)))
     }
 
@@ -47,7 +48,7 @@ impl TurnRecorder {
         let call = call.clone();
         let touched = tokio::task::spawn_blocking(move || governance.tools.predict_access(&ground, &call))
             .await
-            .map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
+            .map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))?;
         let gate = &self.governance.policy.gate;
         let label_change =
             gate.propagate_labels(&self.writer.context, Some(&tool), &touched, CallEnd::Badly)?;
@@ -78,7 +79,7 @@ impl Calls {
         let written = recorder.write().await?;
         // Durable before effect: the agent executes the call only after this.
         let Some(admission) = pending.redeem(&written) else {
-            return Err(RuntimeError::new("internal", "the verdict was not written with its batch"));
+            return Err(RuntimeError::new(ErrorKind::Internal, "the verdict was not written with its batch"));
         };
         self.track(&recorded, None);
         self.granted.insert(recorded.call.id.clone(), GrantedCall { recorded, touched, admission });

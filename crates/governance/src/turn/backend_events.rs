@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tribune_ledger::EntryQuality;
 use tribune_records::ledger_payloads::{BoardCheckinRecord, UngovernedRecord};
 use tribune_runtime::{
-    AUTORUN_FILES, AgentRuntime, EventKind, MESSAGE_CHUNK_META, RuntimeError, SideEffects,
+    AUTORUN_FILES, AgentRuntime, ErrorKind, EventKind, MESSAGE_CHUNK_META, RuntimeError, SideEffects,
     THOUGHT_CHUNK_META, Usage,
 };
 
@@ -111,7 +111,9 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
                 Ok(Err(error)) => return self.end(pending, error.into()).await,
                 Err(_) => {
                     let what = "the backend failed unexpectedly: see the daemon log";
-                    return self.end(pending, RuntimeError::new("backend_panicked", what).into()).await;
+                    return self
+                        .end(pending, RuntimeError::new(ErrorKind::BackendPanicked, what).into())
+                        .await;
                 }
             };
             self.output.count(&event.kind);
@@ -121,7 +123,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             if self.output.bytes > MAX_OUTPUT_BYTES {
                 let what =
                     format!("the turn produced more than {MAX_OUTPUT_BYTES} bytes of output, and was ended");
-                return self.end(pending, RuntimeError::new("too_long", what).into()).await;
+                return self.end(pending, RuntimeError::new(ErrorKind::TooLong, what).into()).await;
             }
         }
         let is_shown = !pending.is_empty();
@@ -184,7 +186,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             | EventKind::MailboxInjected { .. }
             | EventKind::LedgerAppend { .. } => {
                 let what = "the backend reported an effect without asking for permission, and was stopped";
-                return Ok(Some(RuntimeError::new("ungoverned", what).into()));
+                return Ok(Some(RuntimeError::new(ErrorKind::Ungoverned, what).into()));
             }
         };
         if let Some(shown) = shown {
@@ -236,6 +238,6 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         pending.push(EventKind::LedgerAppend { entry: Box::new(entry) });
         let what =
             "the agent executed a call without permission, and was stopped: see the ledger of its session";
-        Ok(RuntimeError::new("ungoverned", what).into())
+        Ok(RuntimeError::new(ErrorKind::Ungoverned, what).into())
     }
 }

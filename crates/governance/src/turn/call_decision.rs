@@ -10,7 +10,7 @@ use tribune_records::approval::action::{Action, Files, approval_id};
 use tribune_records::approval::record::{ApprovalRecord, CallRunner, Requested};
 use tribune_records::ledger_payloads::{CallOutcome, VerdictRecord};
 use tribune_records::outcome::Access;
-use tribune_runtime::{EventKind, RuntimeError, ToolOutcome};
+use tribune_runtime::{ErrorKind, EventKind, RuntimeError, ToolOutcome};
 
 use super::turn_recorder::{CallEnding, LedgerCall, TurnRecorder};
 use crate::gate::{AllowToken, Authorization, AuthorizationRequest, PendingAdmission, PolicyContext};
@@ -163,10 +163,11 @@ impl TurnRecorder {
         let tool = &recorded.call.name;
         let (roles, needs, expires_at) = gate.terms(tool);
         let risk = gate.risk(tool).to_owned();
-        let digest = action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))?;
+        let digest =
+            action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))?;
         let (instead_of, changed) =
             attempt.replaces.map_or((None, Vec::new()), |replaced| (Some(replaced.id), replaced.changed));
-        let (workspace, further) = (action.workspace.clone(), action.further.clone());
+        let roots = action.roots.clone();
         // The labels that the gate used. The approver is shown the same ones.
         let labels = action.labels;
         let action = self.content(action)?;
@@ -190,8 +191,7 @@ impl TurnRecorder {
             runner: recorded.runner,
             instead_of,
             changed,
-            workspace,
-            further,
+            roots,
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let parents = vec![recorded.entry, verdict_entry];

@@ -18,7 +18,9 @@ use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::CallOutcome;
 use tribune_records::outcome::ToolRun;
-use tribune_runtime::{PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome};
+use tribune_runtime::{
+    ErrorKind, PermissionTiming, RuntimeError, RuntimeEvent, Terminal, ToolCall, ToolOutcome,
+};
 
 use super::agent_executed_calls::GrantedCall;
 use super::call_decision::{Attempt, CallDecision, CallReview};
@@ -250,7 +252,7 @@ impl Calls {
         let written = recorder.write().await?;
         // Durable before effect: the call starts here and not a line earlier.
         let Some(admission) = pending.redeem(&written) else {
-            return Err(RuntimeError::new("internal", "the verdict was not written with its batch"));
+            return Err(RuntimeError::new(ErrorKind::Internal, "the verdict was not written with its batch"));
         };
         self.track(&recorded, None);
         let governance = Arc::clone(&recorder.governance);
@@ -368,7 +370,8 @@ async fn precheck(recorder: &TurnRecorder, call: &ToolCall) -> Result<Option<Too
     let (governance, ground, call) =
         (Arc::clone(&recorder.governance), recorder.writer.context.ground(), call.clone());
     let refused = tokio::task::spawn_blocking(move || governance.tools.precheck(&ground, &call)).await;
-    let refused = refused.map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))?;
+    let refused =
+        refused.map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))?;
     Ok(refused.map(|refused| ToolOutcome::error(refused.sentence)))
 }
 
@@ -382,5 +385,5 @@ pub(super) async fn action_now(recorder: &TurnRecorder, call: &ToolCall) -> Resu
     };
     tokio::task::spawn_blocking(read_action)
         .await
-        .map_err(|_| RuntimeError::new("internal", "the daemon is shutting down"))
+        .map_err(|_| RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down"))
 }

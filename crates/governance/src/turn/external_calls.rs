@@ -12,7 +12,7 @@ use tribune_records::approval::action::approval_id;
 use tribune_records::approval::record::{ApprovalState, CallRunner};
 use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
 use tribune_records::outcome::ToolRun;
-use tribune_runtime::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
+use tribune_runtime::{ContentBlock, ErrorKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::Reader;
 
 use super::Governance;
@@ -82,7 +82,7 @@ impl Governance {
     ) -> Result<Labels, RuntimeError> {
         if message.text.len() > MAX_TEXT_BYTES {
             return Err(RuntimeError::new(
-                "too_large",
+                ErrorKind::TooLarge,
                 format!("a message has at most {MAX_TEXT_BYTES} bytes"),
             ));
         }
@@ -255,7 +255,7 @@ impl Governance {
             self.storage.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
         if known.tool != call.name || content.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
             let what = "this toolCallId was used for another call: give each call its own id";
-            return Err(RuntimeError::new("conflict", what));
+            return Err(RuntimeError::new(ErrorKind::Conflict, what));
         }
         let call_id = &call.id;
         let call = known.entry.to_string();
@@ -284,7 +284,7 @@ impl Governance {
         }
         // An allow is for one call, executed once, in the context and under the law that it was given in.
         if known.is_over {
-            return Err(RuntimeError::new("conflict", OVER));
+            return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
         let refused = if self.policy.gate.is_frozen() {
             Some("everything is stopped")
@@ -325,17 +325,20 @@ impl Governance {
         let mut recorder = self.open_recorder(key).await?;
         let Some(known) = self.known(&recorder, call_id).await? else {
             return Err(RuntimeError::new(
-                "not_found",
+                ErrorKind::NotFound,
                 "there is no such call: ask with before_tool_call first",
             ));
         };
         if known.is_over {
-            return Err(RuntimeError::new("conflict", OVER));
+            return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
         let call = known.entry.to_string();
         let approval = self.storage.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         if approval.is_some_and(|row| row.state != ApprovalState::Allowed) {
-            return Err(RuntimeError::new("conflict", "this call is not allowed: it must not be made"));
+            return Err(RuntimeError::new(
+                ErrorKind::Conflict,
+                "this call is not allowed: it must not be made",
+            ));
         }
         let content =
             self.storage.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
@@ -365,7 +368,7 @@ impl Governance {
         let name = key.to_string();
         let row = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row else {
-            return Err(RuntimeError::new("not_found", format!("there is no session `{key}`")));
+            return Err(RuntimeError::new(ErrorKind::NotFound, format!("there is no session `{key}`")));
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
         let writer = lock_unless_busy(self.session_writer(&handle).await?).await?;
@@ -400,7 +403,7 @@ async fn lock_unless_busy(
 ) -> Result<OwnedMutexGuard<SessionWriter>, RuntimeError> {
     tokio::time::timeout(TURN_WAIT, writer.lock_owned()).await.map_err(|_| {
         let what = "a turn of this session is running or waits for a person: ask again when it is over, or use your own session";
-        RuntimeError::new("conflict", what)
+        RuntimeError::new(ErrorKind::Conflict, what)
     })
 }
 
@@ -409,11 +412,11 @@ fn check(call: &ToolCall) -> Result<(), RuntimeError> {
     let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
     if [SPEND, EGRESS, LAND].contains(&call.name.as_str()) {
         let what = format!("only the daemon may ask for `{}`", call.name);
-        return Err(RuntimeError::new("invalid_params", what));
+        return Err(RuntimeError::new(ErrorKind::InvalidParams, what));
     }
     if named(&call.name, 64) && named(&call.id, 128) {
         return Ok(());
     }
     let what = "toolName and toolCallId consist of letters, digits, `_`, `-`, `.` and `:`, with at most 64 and 128 characters";
-    Err(RuntimeError::new("invalid_params", what))
+    Err(RuntimeError::new(ErrorKind::InvalidParams, what))
 }

@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 use tribune_config::hook_spec::HookPoint;
 use tribune_constitution::Trust;
 use tribune_ledger::Cid;
-use tribune_runtime::{RuntimeError, ToolOutcome};
+use tribune_runtime::{ErrorKind, RuntimeError, ToolOutcome};
 
 use super::Governance;
 use super::turn_recorder::{LedgerCall, TurnRecorder};
@@ -26,7 +26,7 @@ impl Governance {
         let asking = async {
             if let Some(veto) = hooks.before_agent_start(&who, context.mandate(), &law).await {
                 let what = format!("the hook `{}` refuses the turn: {}", veto.by, veto.reason);
-                return Err(RuntimeError::new("refused", what));
+                return Err(RuntimeError::new(ErrorKind::Refused, what));
             }
             Ok(hooks.message_received(&who, text, trust).await)
         };
@@ -35,7 +35,7 @@ impl Governance {
             // Without hooks, a turn that is cancelled early starts and ends like any other.
             asked = asking => asked,
             () = cancel.cancelled() => {
-                Err(RuntimeError::new("cancelled", "the turn was cancelled before it began"))
+                Err(RuntimeError::new(ErrorKind::Cancelled, "the turn was cancelled before it began"))
             }
         }
     }

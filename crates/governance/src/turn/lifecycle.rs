@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Turn, TurnPhase, WithheldRecord};
 use tribune_runtime::{
-    AgentRuntime, ContentBlock, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, Speaker,
-    StopReason, ToolOutcome, TurnInput,
+    AgentRuntime, ContentBlock, ErrorKind, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent,
+    Speaker, StopReason, ToolOutcome, TurnInput,
 };
 use tribune_storage::vault::EVENTS_KEPT;
 
@@ -200,7 +200,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             }
             () = self.deadlines.timeout.over() => {
                 let what = "the turn took longer than `sessions.turnMinutes` allows, and was ended";
-                self.end(Vec::new(), RuntimeError::new("turn_limit", what).into()).await
+                self.end(Vec::new(), RuntimeError::new(ErrorKind::TurnLimit, what).into()).await
             }
             // Output from before a request is handled before the request.
             items = self.backend.stream.next() => match items {
@@ -354,5 +354,5 @@ async fn wait(sleep: &mut Option<Pin<Box<Sleep>>>) {
 }
 
 fn ended_early() -> RuntimeError {
-    RuntimeError::new("ended_early", "the stream of the backend ended before the turn was done")
+    RuntimeError::new(ErrorKind::EndedEarly, "the stream of the backend ended before the turn was done")
 }

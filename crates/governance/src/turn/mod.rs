@@ -53,11 +53,12 @@ use async_trait::async_trait;
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
-use tribune_records::ledger_payloads::{Lifecycle, SessionTermsRecord};
+use tribune_records::ledger_payloads::Lifecycle;
+use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
-    SessionState, SessionStatus, SideEffects, TurnInput,
+    AgentId, AgentRuntime, CloseReason, ErrorKind, EventStream, Handle, RuntimeError, SessionInput,
+    SessionKey, SessionState, SessionStatus, SideEffects, TurnInput,
 };
 use tribune_storage::store::{SessionRow, StoreError};
 
@@ -68,13 +69,10 @@ pub use crash_recovery::Recovered;
 pub use external_calls::{ExternalCallState, ExternalDecision, ExternalMessage};
 pub use governance::{AgentFiles, ForgetHook, Governance, GovernanceParts, ModelRequests, Policy};
 pub use native_services::PreparedServices;
-pub use out_of_turn::{Denied, OutOfTurn};
+pub use out_of_turn::{DenialCode, Denied, OutOfTurn};
 pub use session_writer::Durable;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
-
-/// The error code for a mandate that does not exist.
-pub const NO_MANDATE: &str = "no_mandate";
 
 /// A runtime whose turns and calls are authorized and recorded.
 #[derive(Debug, Clone)]
@@ -92,7 +90,8 @@ impl<R> ConstitutionalRuntime<R> {
 impl<R: AgentRuntime> ConstitutionalRuntime<R> {
     /// Opens a new session that may use no tools.
     pub async fn open_confined(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        let no_tools = StartTerms { ancestors: Vec::new(), tools: Some(Vec::new()), labels: Labels::FRESH };
+        let inherited = InheritedLimits { ancestors: Vec::new(), tools: Some(Vec::new()) };
+        let no_tools = StartTerms { inherited, labels: Labels::FRESH };
         let handle = self.governance.open_with(&input, Some(no_tools)).await?;
         self.inner.ensure_session(input).await?;
         Ok(handle)
@@ -141,7 +140,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         let key = handle.key.as_str().to_owned();
         let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await?;
         if let Some(row) = row {
-            status = SessionStatus { state: row.state, backend: row.backend, model: row.model };
+            status = SessionStatus { state: row.state, backend: row.terms.backend, model: row.terms.model };
         }
         Ok(status)
     }
@@ -152,7 +151,7 @@ impl Governance {
     pub fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
         self.policy.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
-                NO_MANDATE,
+                ErrorKind::NoMandate,
                 format!(
                     "there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"
                 ),
@@ -178,7 +177,7 @@ impl Governance {
         let context = PolicyContext {
             key: Arc::clone(&handle.key),
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
-            tools: row.as_ref().and_then(|row| row.tools.clone()),
+            tools: row.as_ref().and_then(|row| row.inherited.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
             ground: row.as_ref().map_or_else(
                 || WorkspaceRoots::own(handle.key.agent().clone()),
@@ -224,7 +223,7 @@ impl Governance {
         input: &SessionInput,
         start_terms: Option<StartTerms>,
     ) -> Result<Handle, RuntimeError> {
-        self.mandate(&input.mandate)?;
+        self.mandate(&input.terms.mandate)?;
         let key = input.key.as_str().to_owned();
         let row = self.storage.readers.read(move |reader| reader.session(&key)).await?;
         let session_id: Arc<str> = match &row {
@@ -233,41 +232,30 @@ impl Governance {
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
         let writer = self.session_writer(&handle).await?;
-        let StartTerms { ancestors, tools, labels } = match (start_terms, &row) {
+        let StartTerms { inherited, labels } = match (start_terms, &row) {
             (Some(start_terms), None) => start_terms,
             _ => self.start_terms(row.as_ref(), input).await?,
         };
-        let opening = SessionTermsRecord {
+        let opening = SessionOpeningRecord {
             agent_id: input.agent().as_str().to_owned(),
             session_id: handle.session_id.to_string(),
-            backend: input.backend.clone(),
-            model: input.model.clone(),
-            mode: input.mode,
-            pubkey: input.pubkey.clone(),
-            mandate: input.mandate.clone(),
+            terms: input.terms.clone(),
             opened_by: input.opened_by.clone(),
-            ancestors: ancestors.clone(),
-            tools: tools.clone(),
+            inherited: inherited.clone(),
             labels,
-            workspace: input.workspace.clone(),
-            further: input.additional_directories.clone(),
         };
         let record = match &row {
             None => Lifecycle::Opened(opening),
-            Some(row) if row.state == SessionState::Closed || !same_terms(row, input) => {
+            Some(row) if row.state == SessionState::Closed || row.terms != input.terms => {
                 Lifecycle::Reopened(opening)
             }
             Some(_) => return Ok(handle),
         };
         write_lifecycle(&writer, &record, Vec::new()).await?;
         let mut own = writer.lock().await;
-        own.context.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
-        own.context.tools = tools;
-        own.context.ground = WorkspaceRoots::of_terms(
-            input.agent().clone(),
-            input.workspace.as_deref(),
-            &input.additional_directories,
-        );
+        own.context.mandates = inherited.mandates(&input.terms.mandate).collect();
+        own.context.tools = inherited.tools;
+        own.context.ground = WorkspaceRoots::of_terms(input.agent().clone(), &input.terms);
         if row.is_none() {
             own.context.labels = labels;
         }
@@ -290,20 +278,21 @@ impl Governance {
         input: &SessionInput,
     ) -> Result<StartTerms, RuntimeError> {
         if let Some(row) = row {
-            let (ancestors, tools) = (row.ancestors.clone(), row.tools.clone());
-            return Ok(StartTerms { ancestors, tools, labels: row.labels });
+            return Ok(StartTerms { inherited: row.inherited.clone(), labels: row.labels });
         }
         let Some(lineage) = &input.lineage else {
-            return Ok(StartTerms { ancestors: Vec::new(), tools: None, labels: Labels::FRESH });
+            return Ok(StartTerms { inherited: InheritedLimits::default(), labels: Labels::FRESH });
         };
         let parent = lineage.parent.to_string();
         let parent = self.storage.readers.read(move |reader| reader.session(&parent)).await?;
         let parent = parent.ok_or_else(|| {
-            RuntimeError::new("not_found", "the parent session of the sub-agent is not in the ledger")
+            RuntimeError::new(ErrorKind::NotFound, "the parent session of the sub-agent is not in the ledger")
         })?;
         Ok(StartTerms {
-            ancestors: parent.mandates().collect(),
-            tools: lineage.tools.clone(),
+            inherited: InheritedLimits {
+                ancestors: parent.mandates().collect(),
+                tools: lineage.tools.clone(),
+            },
             labels: parent.labels.for_sub_agent(),
         })
     }
@@ -374,8 +363,7 @@ impl Governance {
 
 /// The terms that a session starts with.
 struct StartTerms {
-    ancestors: Vec<String>,
-    tools: Option<Vec<String>>,
+    inherited: InheritedLimits,
     labels: Labels,
 }
 
@@ -391,16 +379,6 @@ async fn write_lifecycle(
     let entry = writer.entry(&mut batch, line)?;
     writer.write(batch).await?;
     Ok(entry.cid)
-}
-
-fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
-    row.mandate == input.mandate
-        && row.mode == input.mode
-        && row.backend == input.backend
-        && row.model == input.model
-        && row.pubkey == input.pubkey
-        && row.workspace == input.workspace
-        && row.further == input.additional_directories
 }
 
 /// BLAKE3 of agent id, session key and creation time. Each field follows its length, so that fields cannot run

@@ -17,7 +17,7 @@ use tribune_records::ledger_payloads::{CompactionRecord, payload};
 use tribune_runtime::native::{
     Compaction, HostServices, HostServicesSource, RequestOutcome, RequestStats, StoredMessage,
 };
-use tribune_runtime::{Handle, RuntimeError, SessionKey, ToolCall};
+use tribune_runtime::{ErrorKind, Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
 
@@ -125,7 +125,8 @@ impl TurnServices {
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
             "mandate": mandate.name, "risk": recorder.writer.context.labels, "decision": "allow",
         });
-        let notes = [further_note(recorder.writer.context.ground.further()), board_note(board)];
+        let notes =
+            [directories_note(recorder.writer.context.ground.additional_directories()), board_note(board)];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
         let conversation = recorder.writer.conversation();
@@ -187,7 +188,7 @@ impl HostServices for TurnServices {
         let all: Result<Vec<StoredMessage>, _> = recalled.into_iter().map(read).collect();
         all.map_err(|_| {
             let what = "the conversation was written by another version: start a new session";
-            RuntimeError::new("unreadable_conversation", what)
+            RuntimeError::new(ErrorKind::UnreadableConversation, what)
         })
     }
 
@@ -294,8 +295,8 @@ pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) 
 }
 
 /// The note for the agent about the folders that the operator opened its session with, beside its workspace.
-fn further_note(further: &[String]) -> Option<String> {
-    let named: Vec<String> = further.iter().map(|folder| format!("- `{folder}`")).collect();
+fn directories_note(additional_directories: &[String]) -> Option<String> {
+    let named: Vec<String> = additional_directories.iter().map(|folder| format!("- `{folder}`")).collect();
     (!named.is_empty()).then(|| {
         format!(
             "# Folders beside your workspace\n\n\
@@ -308,9 +309,9 @@ fn further_note(further: &[String]) -> Option<String> {
 }
 
 fn bytes(message: &ChatMessage) -> Result<Vec<u8>, RuntimeError> {
-    serde_json::to_vec(message).map_err(|error| RuntimeError::new("internal", error.to_string()))
+    serde_json::to_vec(message).map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 fn stopping() -> RuntimeError {
-    RuntimeError::new("internal", "the daemon is shutting down")
+    RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down")
 }

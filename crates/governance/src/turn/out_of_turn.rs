@@ -20,7 +20,7 @@ use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
-use tribune_runtime::{RuntimeError, SessionKey, SessionState, ToolCall};
+use tribune_runtime::{ErrorKind, RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_storage::store::{Appended, SessionRow, StoreError};
 
 use super::call_decision::denial;
@@ -80,18 +80,47 @@ impl SideLog {
 /// Why a connection is not made, changes are not landed, or a server is not started.
 #[derive(Debug)]
 pub struct Denied {
-    pub code: &'static str,
+    pub code: DenialCode,
     pub message: String,
     /// Whether a recorded verdict has this denial.
     pub is_recorded: bool,
 }
 
+/// The kind of a denial. Its text is part of the ledger and wire formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialCode {
+    /// The law or a person denied it.
+    Denied,
+    /// Nobody decided in time.
+    Undecided,
+    /// No person can be asked yet.
+    CannotAsk,
+    TooManyWaiting,
+    NoSession,
+    Storage,
+    Internal,
+}
+
+impl DenialCode {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Undecided => "undecided",
+            Self::CannotAsk => "cannot_ask",
+            Self::TooManyWaiting => "too_many_waiting",
+            Self::NoSession => "no_session",
+            Self::Storage => "storage",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Denied {
-    fn recorded(code: &'static str, message: impl Into<String>) -> Self {
+    fn recorded(code: DenialCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: true }
     }
 
-    fn unrecorded(code: &'static str, message: impl Into<String>) -> Self {
+    fn unrecorded(code: DenialCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: false }
     }
 }
@@ -99,13 +128,16 @@ impl Denied {
 impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "a request was denied because it could not be recorded");
-        Self::unrecorded("storage", "nothing can be recorded, so nothing is allowed: tell the operator")
+        Self::unrecorded(
+            DenialCode::Storage,
+            "nothing can be recorded, so nothing is allowed: tell the operator",
+        )
     }
 }
 
 impl From<RuntimeError> for Denied {
     fn from(error: RuntimeError) -> Self {
-        Self::unrecorded("internal", error.message)
+        Self::unrecorded(DenialCode::Internal, error.message)
     }
 }
 
@@ -256,8 +288,9 @@ impl OutOfTurnRequest<'_> {
         let outlives = self.side_log == SideLog::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
         let found = row.and_then(|row| PolicyContext::of(&row).map(|context| (row, context)));
-        let (row, mut context) = found
-            .ok_or_else(|| Denied::unrecorded("no_session", "the session is closed: open it again first"))?;
+        let (row, mut context) = found.ok_or_else(|| {
+            Denied::unrecorded(DenialCode::NoSession, "the session is closed: open it again first")
+        })?;
         context.labels = self.carries.map_or(context.labels, |carried| context.labels.meet(carried));
         Ok((row, context))
     }
@@ -330,13 +363,13 @@ impl OutOfTurnRequest<'_> {
     ) -> Result<(Requested, Cid), Denied> {
         let gate = &self.out_of_turn.gate;
         if !gate.inbox.has_room(self.key.as_str()) {
-            return Err(Denied::recorded("too_many_waiting", FULL));
+            return Err(Denied::recorded(DenialCode::TooManyWaiting, FULL));
         }
         let action = self.action(context);
         let json = json_of(&action)?;
         let Some(commitment) = self.out_of_turn.storage.vault.keep(&row.id, &json).await? else {
             let what = "no person can be asked before the first turn of the session: start with a turn";
-            return Err(Denied::recorded("cannot_ask", what));
+            return Err(Denied::recorded(DenialCode::CannotAsk, what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
         let expires_at = expires_at.min(self.out_of_turn.storage.clock.now().plus(wait).to_string());
@@ -361,8 +394,7 @@ impl OutOfTurnRequest<'_> {
             runner: CallRunner::Caller,
             instead_of: None,
             changed: Vec::new(),
-            workspace: action.workspace.clone(),
-            further: action.further.clone(),
+            roots: action.roots.clone(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
         let draft = self.draft(EntryQuality::Approval, vec![entry], &record);
@@ -389,11 +421,11 @@ impl OutOfTurnRequest<'_> {
         };
         match given_up {
             Ok(ApprovalDecision::Allowed { .. }) => {}
-            Ok(ApprovalDecision::Expired) => return Err(Denied::recorded("undecided", LATE)),
-            Ok(decision) => return Err(Denied::recorded("denied", decision.sentence())),
+            Ok(ApprovalDecision::Expired) => return Err(Denied::recorded(DenialCode::Undecided, LATE)),
+            Ok(decision) => return Err(Denied::recorded(DenialCode::Denied, decision.sentence())),
             Err(why) => {
                 inbox.withdraw(std::slice::from_ref(&id)).await;
-                return Err(Denied::recorded("undecided", why));
+                return Err(Denied::recorded(DenialCode::Undecided, why));
             }
         }
         let (_, context) = self.context().await?;
@@ -409,9 +441,9 @@ impl OutOfTurnRequest<'_> {
 }
 
 fn denied(verdict: &Verdict) -> Denied {
-    Denied::recorded("denied", denial(verdict).content)
+    Denied::recorded(DenialCode::Denied, denial(verdict).content)
 }
 
 fn digest(action: &Action) -> Result<String, RuntimeError> {
-    action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))
+    action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }

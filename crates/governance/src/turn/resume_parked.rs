@@ -11,7 +11,7 @@ use tribune_records::approval::record::{ApprovalState, Requested};
 use tribune_records::ledger_payloads::ToolCallRecord;
 use tribune_records::outcome::{Access, Resource};
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
-use tribune_runtime::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
+use tribune_runtime::{ErrorKind, EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::Governance;
@@ -285,7 +285,7 @@ impl Governance {
         match content.map(String::from_utf8) {
             Some(Ok(content)) => Ok(Some((by, content))),
             // Without the text that was allowed, nothing was allowed.
-            _ => Err(RuntimeError::new("internal", "the text that was allowed is gone")),
+            _ => Err(RuntimeError::new(ErrorKind::Internal, "the text that was allowed is gone")),
         }
     }
 
@@ -384,7 +384,7 @@ pub(super) fn approval_of(message_id: &str) -> Option<&str> {
 
 /// The message about a call, as a resource with the labels of the session that made the call.
 fn message_about(requested: &Requested) -> Access {
-    Access::Wrote(Resource::Letter(message_id(requested)))
+    Access::Wrote(Resource::MailboxMessage(message_id(requested)))
 }
 
 /// The number of the next attempt: approval ids are derived from the call and the attempt.

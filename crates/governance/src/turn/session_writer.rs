@@ -243,7 +243,7 @@ impl SessionWriter {
     /// Waits until the batch is durable.
     pub(super) async fn wait_durable(&mut self, pending: PendingWrite) -> Result<Durable, StoreError> {
         let PendingWrite { mode, number, events } = pending;
-        let wal = self.storage.ledger.daybook();
+        let wal = self.storage.ledger.wal();
         match (number, mode) {
             (None, _) => {}
             (Some(number), FlushMode::Inline | FlushMode::InlineMoreFollows) => {
@@ -269,10 +269,10 @@ impl SessionWriter {
             false => Some(self.storage.vault.part(content, mode.more_follows()).await?),
         };
         let bytes = content.as_ref().map_or(0, VaultPart::bytes);
-        let wal = self.storage.ledger.daybook();
+        let wal = self.storage.ledger.wal();
         if !wal.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
-            wal.written().await;
-            let content = content.map(VaultPart::past_the_book).transpose()?;
+            wal.wait_all_durable().await;
+            let content = content.map(VaultPart::bypass_wal).transpose()?;
             if !entries.is_empty() {
                 self.storage.ledger.append_placed(entries).await?;
             }

@@ -11,7 +11,7 @@ use tribune_ledger::{Cid, EntryQuality, LedgerEntry};
 use tribune_records::approval::record::{CallRunner, Requested};
 use tribune_records::ledger_payloads::{CallOutcome, SandboxRecord, ToolCallRecord, ToolResultRecord};
 use tribune_records::outcome::{Access, ToolRun};
-use tribune_runtime::{ContentBlock, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
+use tribune_runtime::{ContentBlock, ErrorKind, EventKind, Handle, RuntimeError, ToolCall, ToolOutcome};
 
 use super::Governance;
 use super::session_writer::{Durable, EntryDraft, FlushMode, PendingWrite, SessionWriter, WriteBatch};
@@ -192,8 +192,9 @@ impl TurnRecorder {
         text: &str,
     ) -> Result<LedgerCall, RuntimeError> {
         let input = draft::reworded(&recorded.call.name, &recorded.call.input, text);
-        let input =
-            input.ok_or_else(|| RuntimeError::new("internal", "the call has no text that can be changed"))?;
+        let input = input.ok_or_else(|| {
+            RuntimeError::new(ErrorKind::Internal, "the call has no text that can be changed")
+        })?;
         self.in_place(recorded, by, input)
     }
 
@@ -368,7 +369,7 @@ pub(super) enum Execution {
 }
 
 pub(super) fn json_of(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, RuntimeError> {
-    serde_json::to_vec(value).map_err(|error| RuntimeError::new("internal", error.to_string()))
+    serde_json::to_vec(value).map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 /// The input of a call as it was recorded.

@@ -10,7 +10,8 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Turn, TurnPhase};
 use tribune_registry::board::EXCERPT_BYTES;
 use tribune_runtime::{
-    AgentRuntime, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SideEffects, Speaker, TurnInput,
+    AgentRuntime, ErrorKind, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SideEffects,
+    Speaker, TurnInput,
 };
 
 use super::backend_events::TurnOutput;
@@ -55,7 +56,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
     ) -> Result<(Self, Vec<RuntimeEvent>), RuntimeError> {
         if governance.policy.gate.is_frozen() {
             let what = "everything is stopped: an approver can resume it with `tribune resume`";
-            return Err(RuntimeError::new("frozen", what));
+            return Err(RuntimeError::new(ErrorKind::Frozen, what));
         }
         let writer = governance.session_writer(&handle).await?.lock_owned().await;
         let mut preparation = prepare(&runtime, &governance, &handle, &writer, &input).await?;

@@ -44,7 +44,7 @@ pub const MAX_LINE_BYTES: usize = 64 * 1024;
 pub const MAX_NAME_BYTES: usize = 128;
 
 /// Most messages that an agent gets in one turn, so that a full mailbox does not fill the whole prompt.
-pub const LETTERS_PER_TURN: usize = 32;
+pub const MESSAGES_PER_TURN: usize = 32;
 
 /// Most unread messages of an agent. At this limit, further ones are rejected.
 pub const MAX_UNREAD: usize = 1000;
@@ -60,7 +60,7 @@ pub const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
 
 /// One mailbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct MailboxMessage {
     pub id: String,
     pub to: AgentId,
     /// The claimed sender; the module docs say how far it can be trusted.
@@ -165,9 +165,9 @@ impl Mailbox {
         Ok(Sent::Kept)
     }
 
-    /// The oldest messages that `to` has not acknowledged, at most [`LETTERS_PER_TURN`].
-    pub fn unread(&self, to: &AgentId) -> Result<Vec<Letter>, MailboxError> {
-        Ok(self.fresh_index()?.unread(to, LETTERS_PER_TURN))
+    /// The oldest messages that `to` has not acknowledged, at most [`MESSAGES_PER_TURN`].
+    pub fn unread(&self, to: &AgentId) -> Result<Vec<MailboxMessage>, MailboxError> {
+        Ok(self.fresh_index()?.unread(to, MESSAGES_PER_TURN))
     }
 
     /// Marks messages as read, durable when this returns. Ignores ids that are not those of unread messages. Returns the number
@@ -276,9 +276,17 @@ fn checked_line(
             return Err(MailboxError::Name(field));
         }
     }
-    let message =
-        Letter { id: id.to_owned(), to: to.clone(), from: from.to_owned(), text: text.to_owned(), at };
-    line::of_letter(message).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
+    let message = MailboxMessage {
+        id: id.to_owned(),
+        to: to.clone(),
+        from: from.to_owned(),
+        text: text.to_owned(),
+        at,
+    };
+    line::of_message(message)
+        .ok()
+        .filter(|line| line.len() <= MAX_LINE_BYTES)
+        .ok_or(MailboxError::LineTooLong)
 }
 
 /// Copies at most `len` bytes of `from`, starting at `at`.

@@ -15,9 +15,9 @@ use super::{mount, mount_sources};
 use crate::isolation::IsolationSet;
 use crate::sys::{self, CloneResult};
 
-/// Runs a program without arguments from a host folder that is mounted at the given place, and waits for it. The
-/// calling process must have one thread.
-pub fn run_baseline(shown: (&Path, &str), program: &str, output: PipeWriter) -> io::Result<()> {
+/// Runs a program without arguments from a host folder that is mounted at `target`, and waits for it. The calling process
+/// must have one thread.
+pub fn run_baseline(folder: &Path, target: &str, program: &str, output: PipeWriter) -> io::Result<()> {
     let namespaces = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
         | libc::CLONE_NEWPID
@@ -31,7 +31,7 @@ pub fn run_baseline(shown: (&Path, &str), program: &str, output: PipeWriter) -> 
         CloneResult::Child => {
             let failure = rustix::stdio::dup2_stdout(&output)
                 .map_err(Into::into)
-                .and_then(|()| become_program(shown.0, shown.1, program, user, group));
+                .and_then(|()| become_program(folder, target, program, user, group));
             sys::exit_now(failure.map_or(1, |never| match never {}));
         }
         CloneResult::Parent { child, .. } => {
@@ -47,7 +47,7 @@ pub fn run_baseline(shown: (&Path, &str), program: &str, output: PipeWriter) -> 
 #[expect(clippy::disallowed_methods, reason = "it becomes the program")]
 fn become_program(
     folder: &Path,
-    place: &str,
+    target: &str,
     program: &str,
     user: u32,
     group: u32,
@@ -61,7 +61,7 @@ fn become_program(
     let folder = mount::clone_tree(&open(folder)?)?;
     let root = mount::new_tmpfs(None, 0o755, &IsolationSet::default())?;
     mount::attach(&root, &open("/tmp".as_ref())?)?;
-    for (name, tree) in [("usr", usr), (place.trim_start_matches('/'), folder)] {
+    for (name, tree) in [("usr", usr), (target.trim_start_matches('/'), folder)] {
         rustix::fs::mkdirat(&root, name, Mode::from_raw_mode(0o755))?;
         mount::attach_by_name(&tree, &root, name)?;
     }

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_broker_folders_allow_connecting_to_sockets() {
+    fn only_session_socket_folders_allow_connecting() {
         for access in [
             AccessClass::List,
             AccessClass::Read,

@@ -9,7 +9,7 @@ use tribune_contract::{LaunchProfile, Mount, WorkspaceSource};
 /// rights.
 pub(super) const INSIDE_ID: u32 = 1000;
 
-/// The folder of the brokers' sockets inside.
+/// The folder of the session sockets inside.
 pub(super) const RUN_FOLDER: &str = "/run/tribune";
 
 /// Entries of the host's `/etc` that programs need and that reveal nothing about the host's users.

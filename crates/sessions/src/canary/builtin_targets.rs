@@ -31,7 +31,7 @@ impl ProbeTarget for NativeStage {
         Some(native::BACKEND.to_owned())
     }
 
-    fn has_hands(&self) -> bool {
+    fn executes_tools(&self) -> bool {
         false
     }
 
@@ -107,7 +107,7 @@ impl ProbeTarget for RehearsalStage {
         Some(rehearsal::BACKEND.to_owned())
     }
 
-    fn has_hands(&self) -> bool {
+    fn executes_tools(&self) -> bool {
         false
     }
 

@@ -29,7 +29,7 @@ use tribune_config::CanaryConfig;
 use tribune_governance::turn::Governance;
 use tribune_ledger::Timestamp;
 use tribune_registry::Agents;
-use tribune_runtime::{AgentId, RuntimeError, SessionKey};
+use tribune_runtime::{AgentId, ErrorKind, RuntimeError, SessionKey};
 
 pub use self::builtin_targets::{NativeStage, RehearsalStage};
 pub use self::evaluate::Outcome;
@@ -179,7 +179,7 @@ impl Canaries {
         }
         let Some(every) = self.every else { return };
         for (subject, target) in self.subjects() {
-            if target.has_hands() && target.obstacle(&subject.name).is_none() {
+            if target.executes_tools() && target.obstacle(&subject.name).is_none() {
                 self.ensure_tested(&subject, Occasion::Start).await;
             }
         }
@@ -205,10 +205,11 @@ impl Canaries {
     pub async fn test(
         self: &Arc<Self>,
         agent: &AgentId,
-        (by, clear_mark): (&str, ClearMark),
+        by: &str,
+        clear_mark: ClearMark,
     ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
-            RuntimeError::new("unsupported", format!("the backend of `{agent}` has no canary"))
+            RuntimeError::new(ErrorKind::Unsupported, format!("the backend of `{agent}` has no canary"))
         })?;
         self.recall(&subject).await;
         let trial = self.test_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
@@ -217,14 +218,12 @@ impl Canaries {
         let grounds = mark.as_ref().and_then(|mark| mark.grounds(&trial, clear_mark, is_excepted));
         if let (Some(mark), Some(grounds)) = (mark, grounds) {
             // Recorded first: a mark whose clearing is not in the ledger stays.
-            record::cleared(&self.governance, &subject, &mark.tool, (by, grounds)).await.map_err(
-                |error| {
-                    RuntimeError::new(
-                        "internal",
-                        format!("the mark stays, because its clearing could not be recorded: {error}"),
-                    )
-                },
-            )?;
+            record::cleared(&self.governance, &subject, &mark.tool, by, grounds).await.map_err(|error| {
+                RuntimeError::new(
+                    ErrorKind::Internal,
+                    format!("the mark stays, because its clearing could not be recorded: {error}"),
+                )
+            })?;
             self.change(&subject, |state| {
                 // A mark that was set meanwhile is a different one.
                 if state.marked.as_ref() == Some(&mark) {
@@ -263,7 +262,7 @@ impl Canaries {
         let Some(target) = self.targets.get(subject.backend.as_str()) else { return Ok(()) };
         self.recall(&subject).await;
         self.check(&subject, agent)?;
-        if self.every.is_none() || !target.has_hands() {
+        if self.every.is_none() || !target.executes_tools() {
             return Ok(());
         }
         match target.obstacle(&subject.name) {
@@ -293,7 +292,7 @@ impl Canaries {
     fn check(&self, subject: &ProbeSubject, agent: &AgentId) -> Result<(), RuntimeError> {
         let state = self.state(subject);
         let name = &subject.name;
-        let refused = |what: String| Err(RuntimeError::new("ungoverned", what));
+        let refused = |what: String| Err(RuntimeError::new(ErrorKind::Ungoverned, what));
         if let Some(Outcome::NotStopped { what }) = state.outcome() {
             return refused(format!(
                 "UNGOVERNED: agents of `{name}` are not run, because its canary was not stopped ({what}): look at the settings of \
@@ -320,7 +319,7 @@ impl Canaries {
              ({why}); run `tribune agents test {agent}` to see how far it gets, or add `{name}` to canary.untried in \
              config.json5 to run them all the same"
         );
-        Err(RuntimeError::new("untried", what))
+        Err(RuntimeError::new(ErrorKind::Untried, what))
     }
 
     /// Whether the subject must be tested before its next turn.
@@ -346,7 +345,7 @@ impl Canaries {
         let (governance, tool, session) =
             (Arc::clone(&self.governance), tool.to_owned(), Some(session.to_string()));
         self.tasks.spawn(async move {
-            record::marked(&governance, &subject, (&tool, session)).await;
+            record::marked(&governance, &subject, &tool, session).await;
         });
     }
 
@@ -491,5 +490,5 @@ impl Canaries {
 }
 
 fn draining() -> RuntimeError {
-    RuntimeError::new("draining", "the daemon is stopping and runs no more canaries")
+    RuntimeError::new(ErrorKind::Draining, "the daemon is stopping and runs no more canaries")
 }

@@ -50,14 +50,14 @@ impl Questions {
 
 /// A backend whose requests are recorded.
 #[derive(Clone)]
-pub(super) struct Watched {
+pub(super) struct RecordingRuntime {
     pub(super) inner: Arc<dyn AgentRuntime>,
     pub(super) questions: Arc<Questions>,
     pub(super) play: Arc<ScriptedModel>,
 }
 
 #[async_trait]
-impl AgentRuntime for Watched {
+impl AgentRuntime for RecordingRuntime {
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         self.inner.ensure_session(input).await
     }
@@ -131,13 +131,13 @@ impl Toolbox for RecordingToolbox {
         self.inner.execute_granted(call_id).await
     }
 
-    async fn run_with_terminal(&self, errand: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
-        let TerminalCall::Call(asked) = &errand else {
-            return self.inner.run_with_terminal(errand, terminal).await;
+    async fn run_with_terminal(&self, call: TerminalCall, terminal: Arc<Terminal>) -> ToolOutcome {
+        let TerminalCall::Call(asked) = &call else {
+            return self.inner.run_with_terminal(call, terminal).await;
         };
         self.play.reach(Milestone::Asked);
         let asked = asked.clone();
-        let outcome = self.inner.run_with_terminal(errand, Arc::clone(&terminal)).await;
+        let outcome = self.inner.run_with_terminal(call, Arc::clone(&terminal)).await;
         let is_refused = outcome.is_error && !terminal.has_started();
         self.questions.add(&asked, if is_refused { Answer::Refused } else { Answer::LetGo });
         outcome

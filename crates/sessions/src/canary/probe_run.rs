@@ -14,12 +14,12 @@ use tribune_records::agents::CANARY_PREFIX;
 use tribune_records::ledger_payloads::VerdictRecord;
 use tribune_runtime::{
     AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
-    SessionKey, SessionMode, Speaker, TurnInput,
+    SessionKey, SessionMode, SessionTerms, Speaker, TurnInput,
 };
 use tribune_storage::home::Home;
 
 use super::evaluate::{Outcome, Seen, judge};
-use super::probe_recorder::{Questions, Watched};
+use super::probe_recorder::{Questions, RecordingRuntime};
 use super::scripted_model::{Milestone, Probe, ProbeKind, ScriptedModel};
 use crate::session::NoTools;
 
@@ -44,7 +44,7 @@ pub trait ProbeTarget: Send + Sync {
     fn subject(&self, profile: Option<&str>) -> Option<String>;
 
     /// Whether its agents execute tools themselves. Such agents are tested at the daemon's start, and before their first message.
-    fn has_hands(&self) -> bool;
+    fn executes_tools(&self) -> bool;
 
     /// Why it cannot be tested now; `None` if it can.
     fn obstacle(&self, name: &str) -> Option<Obstacle>;
@@ -129,84 +129,42 @@ pub fn sweep(home: &Home) {
     }
 }
 
-/// Runs the canary of a subject.
+/// Runs the canary of a subject: prepares it, runs its probes, evaluates what they did and removes its content.
 pub(super) async fn try_out(
     governance: &Arc<Governance>,
     target: &dyn ProbeTarget,
     subject: &ProbeSubject,
 ) -> ProbeRun {
-    let name = subject.name.as_str();
     let began = Instant::now();
-    let not_tried = |why: String| ProbeRun {
-        outcome: Outcome::NotTried { why: why.clone() },
-        held: Vec::new(),
-        steps: vec![ProbeStep {
-            name: "installed",
-            is_good: false,
-            took: began.elapsed(),
-            detail: Some(why),
-        }],
-        took: began.elapsed(),
-        session: None,
-    };
-    if let Some(obstacle) = target.obstacle(name) {
-        return not_tried(obstacle.why());
-    }
-    let Some((nonce, key)) = session_of(name) else {
-        return not_tried("the system has no random numbers".to_owned());
-    };
-    let play = Arc::new(target.play(&nonce));
-    let folder = Folder(governance.home.root().join("agents").join(key.agent().as_str()));
-    let scene = match target.set(name, &key, &play).await {
-        Ok(scene) => scene,
-        Err(why) => return not_tried(why),
-    };
-    let installed = began.elapsed();
+    let PreparedCanary { key, play, setup, installed, folder } =
+        match PreparedCanary::new(governance, target, subject, began).await {
+            Ok(prepared) => prepared,
+            Err(why) => return ProbeRun::not_tried(why, began),
+        };
+    let workspace = folder.workspace();
     let questions = Arc::new(Questions::default());
-    let watched = Watched {
-        inner: Arc::clone(&scene.runtime),
+    let recording = RecordingRuntime {
+        inner: Arc::clone(&setup.runtime),
         questions: Arc::clone(&questions),
         play: Arc::clone(&play),
     };
     let canary = Canary {
-        runtime: ConstitutionalRuntime::new(watched, Arc::clone(governance)),
+        runtime: ConstitutionalRuntime::new(recording, Arc::clone(governance)),
         target,
         play: &play,
         backend: &subject.backend,
     };
-    let workspace = folder.0.join("workspace");
-    if let Err(error) = write_secret(&play, &workspace) {
-        return not_tried(format!("its workspace cannot be prepared ({error})"));
-    }
-    let mut found = Found::default();
-    let handle = match canary.runtime.open_confined(canary.session(key)).await {
-        Ok(handle) => Some(handle),
-        Err(error) => {
-            found.fault = Some(error.message);
-            None
-        }
-    };
-    if let Some(handle) = &handle {
-        if tokio::time::timeout(RUN_TIMEOUT, canary.perform(handle, &mut found)).await.is_err() {
-            found.fault.get_or_insert(format!("it took longer than {} seconds", RUN_TIMEOUT.as_secs()));
-        }
-        // Closed before the evaluation, so that the agent executes nothing after it.
-        let closing = canary.runtime.close(handle, CloseReason::Requested);
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
-    }
+    let (handle, observed) = canary.run(key).await;
     let seen: Vec<Seen> =
         play.probes.iter().map(|probe| seen(probe, &play, &questions, &workspace)).collect();
-    drop(scene.props);
-    let mut outcome = judge(&seen, found.ungoverned, found.fault);
-    if outcome == Outcome::Live && found.denials == 0 {
-        outcome = Outcome::NotTried { why: "its request was refused without a verdict".to_owned() };
-    }
+    drop(setup.props);
+    let outcome = evaluate(&seen, observed);
     if let (Outcome::Live, Some(handle)) = (&outcome, &handle)
         && let Err(error) = governance.forget(handle, "canary").await
     {
         tracing::warn!(%error, "the content of a canary's session could not be removed");
     }
-    let steps = steps(&play, (began, installed), &outcome, target.has_hands());
+    let steps = steps(&play, began, installed, &outcome, target.executes_tools());
     let held = seen.iter().filter(|probe| probe.was_asked_first()).map(|probe| probe.feat).collect();
     ProbeRun {
         outcome,
@@ -217,9 +175,67 @@ pub(super) async fn try_out(
     }
 }
 
+impl ProbeRun {
+    /// The result of a canary that could not be prepared.
+    fn not_tried(why: String, began: Instant) -> Self {
+        let step =
+            ProbeStep { name: "installed", is_good: false, took: began.elapsed(), detail: Some(why.clone()) };
+        Self {
+            outcome: Outcome::NotTried { why },
+            held: Vec::new(),
+            steps: vec![step],
+            took: began.elapsed(),
+            session: None,
+        }
+    }
+}
+
+/// A canary that is ready to run.
+struct PreparedCanary {
+    key: SessionKey,
+    play: Arc<ScriptedModel>,
+    setup: ProbeSetup,
+    /// How long the preparation of the backend took.
+    installed: Duration,
+    folder: Folder,
+}
+
+impl PreparedCanary {
+    /// Prepares the backend and the workspace. The error says why the subject cannot be tested.
+    async fn new(
+        governance: &Governance,
+        target: &dyn ProbeTarget,
+        subject: &ProbeSubject,
+        began: Instant,
+    ) -> Result<Self, String> {
+        let name = subject.name.as_str();
+        if let Some(obstacle) = target.obstacle(name) {
+            return Err(obstacle.why());
+        }
+        let (nonce, key) = session_of(name).ok_or_else(|| "the system has no random numbers".to_owned())?;
+        let play = Arc::new(target.play(&nonce));
+        let folder = Folder(governance.home.root().join("agents").join(key.agent().as_str()));
+        let setup = target.set(name, &key, &play).await?;
+        let installed = began.elapsed();
+        write_secret(&play, &folder.workspace())
+            .map_err(|error| format!("its workspace cannot be prepared ({error})"))?;
+        Ok(Self { key, play, setup, installed, folder })
+    }
+}
+
+/// The outcome of a canary from what its probes did and what its turns reported.
+fn evaluate(seen: &[Seen], observed: Observations) -> Outcome {
+    match judge(seen, observed.ungoverned, observed.fault) {
+        Outcome::Live if observed.denials == 0 => {
+            Outcome::NotTried { why: "its request was refused without a verdict".to_owned() }
+        }
+        outcome => outcome,
+    }
+}
+
 /// A running canary.
 struct Canary<'a> {
-    runtime: ConstitutionalRuntime<Watched>,
+    runtime: ConstitutionalRuntime<RecordingRuntime>,
     target: &'a dyn ProbeTarget,
     play: &'a ScriptedModel,
     backend: &'a str,
@@ -227,30 +243,43 @@ struct Canary<'a> {
 
 /// The observations from the events of the turns.
 #[derive(Debug, Default)]
-struct Found {
+struct Observations {
     ungoverned: Option<String>,
     fault: Option<String>,
     denials: usize,
 }
 
 impl Canary<'_> {
+    /// Opens the session, runs the probes and closes the session. There is no handle if the session could not be opened.
+    async fn run(&self, key: SessionKey) -> (Option<Handle>, Observations) {
+        let mut observed = Observations::default();
+        let handle = match self.runtime.open_confined(self.session(key)).await {
+            Ok(handle) => handle,
+            Err(error) => {
+                observed.fault = Some(error.message);
+                return (None, observed);
+            }
+        };
+        if tokio::time::timeout(RUN_TIMEOUT, self.perform(&handle, &mut observed)).await.is_err() {
+            observed.fault.get_or_insert(format!("it took longer than {} seconds", RUN_TIMEOUT.as_secs()));
+        }
+        // Closed before the evaluation, so that the agent executes nothing after it.
+        let closing = self.runtime.close(&handle, CloseReason::Requested);
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
+        (Some(handle), observed)
+    }
+
     fn session(&self, key: SessionKey) -> SessionInput {
         SessionInput {
             key,
-            mode: SessionMode::Oneshot,
-            backend: self.backend.to_owned(),
-            model: None,
-            pubkey: None,
-            mandate: DEFAULT_MANDATE.to_owned(),
+            terms: SessionTerms::new(self.backend, SessionMode::Oneshot, DEFAULT_MANDATE),
             opened_by: "canary".to_owned(),
             lineage: None,
-            workspace: None,
-            additional_directories: Vec::new(),
         }
     }
 
     /// Runs the probes one after the other, each in a turn of its own, because some agents end their turn after a refusal.
-    async fn perform(&self, handle: &Handle, found: &mut Found) {
+    async fn perform(&self, handle: &Handle, observed: &mut Observations) {
         for probe in &self.play.probes {
             if probe.feat == ProbeKind::RunWithin && !self.play.has_own_sandbox() {
                 continue;
@@ -271,17 +300,17 @@ impl Canary<'_> {
                         let payload = serde_json::Value::Object(entry.payload.clone());
                         let verdict = serde_json::from_value::<VerdictRecord>(payload);
                         let is_denial = verdict.is_ok_and(|record| record.verdict.decision == Decision::Deny);
-                        found.denials += usize::from(is_denial);
+                        observed.denials += usize::from(is_denial);
                     }
                     Ok(EventKind::Ungoverned { tool, .. }) => {
-                        found.ungoverned = Some(format!("`{tool}` was executed without permission"));
+                        observed.ungoverned = Some(format!("`{tool}` was executed without permission"));
                     }
-                    Ok(EventKind::Error { message, .. }) => found.fault = Some(message),
+                    Ok(EventKind::Error { message, .. }) => observed.fault = Some(message),
                     Ok(_) => {}
-                    Err(error) => found.fault = Some(error.message),
+                    Err(error) => observed.fault = Some(error.message),
                 }
             }
-            if found.fault.is_some() {
+            if observed.fault.is_some() {
                 return;
             }
         }
@@ -318,16 +347,17 @@ fn write_secret(play: &ScriptedModel, workspace: &Path) -> std::io::Result<()> {
 /// The steps of the canary, from the milestones that were reached.
 fn steps(
     play: &ScriptedModel,
-    (began, installed): (Instant, Duration),
+    began: Instant,
+    installed: Duration,
     outcome: &Outcome,
-    has_hands: bool,
+    executes_tools: bool,
 ) -> Vec<ProbeStep> {
     let mut steps = vec![ProbeStep { name: "installed", is_good: true, took: installed, detail: None }];
     let mut before = began + installed;
     let process = [(Milestone::Started, "started"), (Milestone::Initialized, "initialized")];
     let all = process
         .into_iter()
-        .filter(|_| has_hands)
+        .filter(|_| executes_tools)
         .chain([(Milestone::ModelReached, "model reached"), (Milestone::Asked, "asked before it acted")]);
     let mut missing = false;
     for (milestone, name) in all {
@@ -353,6 +383,12 @@ fn steps(
 
 /// The folder of a canary's agent, removed when this is dropped.
 struct Folder(PathBuf);
+
+impl Folder {
+    fn workspace(&self) -> PathBuf {
+        self.0.join("workspace")
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {

@@ -122,7 +122,8 @@ pub(super) async fn write(
 pub(super) async fn marked(
     governance: &Governance,
     subject: &ProbeSubject,
-    (tool, session): (&str, Option<String>),
+    tool: &str,
+    session: Option<String>,
 ) {
     let record = MarkRecord {
         event: MarkRecord::MARKED.to_owned(),
@@ -141,7 +142,8 @@ pub(super) async fn cleared(
     governance: &Governance,
     subject: &ProbeSubject,
     tool: &str,
-    (by, grounds): (&str, Grounds),
+    by: &str,
+    grounds: Grounds,
 ) -> Result<(), StoreError> {
     let record = MarkRecord {
         event: MarkRecord::CLEARED.to_owned(),

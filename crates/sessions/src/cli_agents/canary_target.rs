@@ -31,7 +31,7 @@ impl ProbeTarget for CliStage {
         profile.map(str::to_owned)
     }
 
-    fn has_hands(&self) -> bool {
+    fn executes_tools(&self) -> bool {
         true
     }
 

@@ -35,8 +35,8 @@ const QUIET_GIT: [(&str, &str); 3] =
 pub(super) struct LaunchSpec {
     pub(super) number: u64,
     pub(super) program: PathBuf,
-    pub(super) room: AgentSessionDir,
-    pub(super) house: Home,
+    pub(super) session_dir: AgentSessionDir,
+    pub(super) home: Home,
     pub(super) ground: WorkspaceRoots,
     pub(super) model: Option<String>,
     pub(super) may_change: bool,
@@ -73,8 +73,8 @@ impl LaunchSpec {
         };
         let filled = profile.fill(&context);
         let unusable = |error: std::io::Error| format!("its home folder cannot be prepared ({error})");
-        let home = self.room.furnish(&filled.files, profile.keep()).map_err(unusable)?;
-        let workspace = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
+        let home = self.session_dir.prepare_home(&filled.files, profile.keep()).map_err(unusable)?;
+        let workspace = workspace_of(self.home.root(), &self.ground).map_err(|refused| refused.sentence)?;
 
         let name = format!("cli-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
@@ -127,14 +127,14 @@ impl LaunchSpec {
 
     /// Takes the baseline of the autorun files in the workspace.
     pub(super) fn look(&self) -> Result<AutorunBaseline, String> {
-        let folder = workspace_of(self.house.root(), &self.ground).map_err(|refused| refused.sentence)?;
+        let folder = workspace_of(self.home.root(), &self.ground).map_err(|refused| refused.sentence)?;
         let snapshot = AutorunSnapshot::take(&folder).map_err(|error| error.to_string())?;
         Ok(AutorunBaseline { folder, standing: snapshot })
     }
 
     /// The name of the instruction file at the root of the workspace, of whatever type. It is not opened.
     pub(super) fn instructions(&self, profile: &Profile) -> Option<String> {
-        let workspace = workspace_of(self.house.root(), &self.ground).ok()?;
+        let workspace = workspace_of(self.home.root(), &self.ground).ok()?;
         let exists = |name: &&String| std::fs::symlink_metadata(workspace.join(name)).is_ok();
         profile.instructions().iter().find(exists).cloned()
     }
@@ -148,7 +148,7 @@ impl LaunchSpec {
                 hide: Vec::new(),
             });
         }
-        let state = std::fs::canonicalize(self.house.root()).unwrap_or_else(|_| self.house.root().to_owned());
+        let state = std::fs::canonicalize(self.home.root()).unwrap_or_else(|_| self.home.root().to_owned());
         for folder in profile.folders().iter().map(PathBuf::from) {
             let found = std::fs::canonicalize(&folder)
                 .map_err(|error| format!("its folder `{}` cannot be used ({error})", folder.display()))?;

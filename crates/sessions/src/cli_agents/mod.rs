@@ -32,7 +32,7 @@ use tribune_records::exec::WORKSPACE;
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
-use tribune_runtime::{AgentId, Handle, RuntimeError, SessionKey};
+use tribune_runtime::{AgentId, ErrorKind, Handle, RuntimeError, SessionKey};
 use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError};
 use tribune_sandbox::{InstanceId, ProgramStreams, SandboxLauncher};
 use tribune_storage::home::Home;
@@ -41,11 +41,31 @@ use tribune_tools::mcp::{McpEndpoint, McpServers};
 
 pub use self::canary_target::CliStage;
 use self::launch_profile::LaunchSpec;
-use self::process::BoxedAgent;
-use self::process_count::BoxCensus;
+use self::process::SandboxedProcess;
+use self::process_count::SandboxProcessCounter;
 use self::session_dir::AgentSessionDir;
 pub use self::session_dir::forget_session;
 use crate::canary::{Milestone, ScriptedModel};
+
+/// What [`CliAgents`] is made of.
+pub struct CliAgentsParts {
+    pub home: Home,
+    pub sandbox: Sandbox,
+    /// Patterns of files that are hidden from every agent's workspace.
+    pub hide: Vec<String>,
+    pub profiles: Profiles,
+    pub agents: Arc<Agents>,
+    pub providers: Arc<Providers>,
+    pub governance: Arc<Governance>,
+    pub mcp: Arc<McpServers>,
+    pub socket_service: SessionSocketService,
+}
+
+impl std::fmt::Debug for CliAgentsParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CliAgentsParts")
+    }
+}
 
 /// Starts CLI agents in sandboxes.
 pub struct CliAgents {
@@ -59,7 +79,7 @@ pub struct CliAgents {
     providers: Arc<Providers>,
     governance: Arc<Governance>,
     mcp: Arc<McpServers>,
-    brokers: SessionSocketService,
+    socket_service: SessionSocketService,
     launches: AtomicU64,
     /// Snapshots of the autorun files in the workspaces of sessions, from the last check.
     baselines: Mutex<HashMap<SessionKey, AutorunBaseline>>,
@@ -91,27 +111,19 @@ struct ResolvedAgent<'a> {
 }
 
 impl CliAgents {
-    pub fn new(
-        home: &Home,
-        (sandbox, hide): (Sandbox, Vec<String>),
-        profiles: Profiles,
-        (agents, providers): (Arc<Agents>, Arc<Providers>),
-        governance: Arc<Governance>,
-        mcp: Arc<McpServers>,
-        brokers: SessionSocketService,
-    ) -> Self {
-        let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder(home.root()));
+    pub fn new(parts: CliAgentsParts) -> Self {
+        let launcher = SandboxLauncher::this_program(InstanceId::of_state_folder(parts.home.root()));
         Self {
-            home: home.clone(),
-            sandbox,
-            hide,
+            home: parts.home,
+            sandbox: parts.sandbox,
+            hide: parts.hide,
             launcher,
-            profiles,
-            agents,
-            providers,
-            governance,
-            mcp,
-            brokers,
+            profiles: parts.profiles,
+            agents: parts.agents,
+            providers: parts.providers,
+            governance: parts.governance,
+            mcp: parts.mcp,
+            socket_service: parts.socket_service,
             launches: AtomicU64::new(0),
             baselines: Mutex::default(),
             played: Mutex::default(),
@@ -137,7 +149,7 @@ impl CliAgents {
 
     /// The profile of an agent of the roster.
     fn profile(&self, agent: &AgentId) -> Result<&Profile, RuntimeError> {
-        let refused = |what: String| RuntimeError::new("no_profile", what);
+        let refused = |what: String| RuntimeError::new(ErrorKind::NoProfile, what);
         let (backend, id) = match self.agents.agent(agent) {
             Some(RosterAgent { backend, profile: Some(id), .. }) => (backend, id),
             Some(_) | None => {
@@ -165,12 +177,12 @@ impl CliAgents {
             Sandbox::Landlock | Sandbox::Off => {
                 let what =
                     "CLI agents run only in the full sandbox: set `sandbox` to \"full\" in config.json5";
-                return Err(RuntimeError::new("sandbox", what));
+                return Err(RuntimeError::new(ErrorKind::Sandbox, what));
             }
         }
-        let profile = self.profiles.find(id).map_err(|what| RuntimeError::new("no_profile", what))?;
+        let profile = self.profiles.find(id).map_err(|what| RuntimeError::new(ErrorKind::NoProfile, what))?;
         if let Some(what) = profiles::missing(&self.home, profile) {
-            return Err(RuntimeError::new("not_installed", what));
+            return Err(RuntimeError::new(ErrorKind::NotInstalled, what));
         }
         Ok(profile)
     }
@@ -185,7 +197,7 @@ impl CliAgents {
                 "the agent `{agent}` has no model: name one in its line of data/agent-roster.jsonl, or set models.default in \
                  config.json5; `tribune models` lists them"
             );
-            RuntimeError::new("no_model", what)
+            RuntimeError::new(ErrorKind::NoModel, what)
         })?;
         self.providers.resolve(&model)?;
         Ok(Some(model))
@@ -195,12 +207,12 @@ impl CliAgents {
     async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, bool), RuntimeError> {
         let key = session.key.to_string();
         let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await;
-        let row = row.map_err(|error| RuntimeError::new("storage", error.to_string()))?;
+        let row = row.map_err(|error| RuntimeError::new(ErrorKind::Storage, error.to_string()))?;
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
         let roots =
-            WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+            WorkspaceRoots::new(agent, row.terms.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
         let may_change = !is_read_only
             && WRITE_TOOLS.into_iter().any(|tool| self.governance.policy.gate.allows_tool(&row, tool));
@@ -221,23 +233,28 @@ impl Spawner for CliAgents {
     }
 
     async fn spawn(&self, session: &Handle) -> Result<SpawnedAgent, RuntimeError> {
-        let failed = |what: String| RuntimeError::new("not_started", what);
+        let failed = |what: String| RuntimeError::new(ErrorKind::NotStarted, what);
         let ResolvedAgent { profile, model, play } = self.resolve_agent(&session.key)?;
         let profile = profile.clone();
         let (roots, may_change) = self.workspace(session).await?;
         // The workspace of a canary is writable; otherwise the mount could stop a call that the gate lets pass.
         let may_change = play.is_some() || may_change;
-        let brokers = &self.brokers;
-        if brokers.is_closing() {
-            return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
+        let socket_service = &self.socket_service;
+        if socket_service.is_closing() {
+            return Err(RuntimeError::new(
+                ErrorKind::Draining,
+                "the daemon is stopping and starts no agents",
+            ));
         }
         let endpoint = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
         let (endpoint, servers) = endpoint.unzip();
         let sockets = match &play {
-            Some(play) => brokers.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>),
+            Some(play) => {
+                socket_service.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>)
+            }
             None => {
                 let servers = endpoint.map(|endpoint| Arc::new(endpoint) as Arc<dyn SocketService>);
-                brokers.open_serving(&session.key, servers)
+                socket_service.open_serving(&session.key, servers)
             }
         };
         let sockets = sockets.map_err(|error| failed(error.to_string()))?;
@@ -248,8 +265,8 @@ impl Spawner for CliAgents {
         let spec = LaunchSpec {
             number: self.launches.fetch_add(1, Ordering::Relaxed),
             program: profiles::program_folder(&self.home, &profile),
-            room: AgentSessionDir::of(&self.home, session),
-            house: self.home.clone(),
+            session_dir: AgentSessionDir::of(&self.home, session),
+            home: self.home.clone(),
             ground: roots,
             model,
             may_change,
@@ -259,7 +276,7 @@ impl Spawner for CliAgents {
         };
         let (filled, launcher) = (profile.clone(), self.launcher.clone());
         let launching = tokio::task::spawn_blocking(move || {
-            let conversation = spec.room.conversation().filter(|id| filled.takes_up(id));
+            let conversation = spec.session_dir.conversation().filter(|id| filled.takes_up(id));
             let launch = spec.launch(&filled, &sockets, conversation.clone())?;
             let instructions = spec.instructions(&filled);
             let baseline = may_change.then(|| spec.look()).transpose()?;
@@ -275,8 +292,8 @@ impl Spawner for CliAgents {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))
         };
         let pipes = process::pipes(&mut child).map_err(broken)?;
-        let process_counter = BoxCensus::below(child.id());
-        let process = BoxedAgent::new(child, sockets).map_err(broken)?;
+        let process_counter = SandboxProcessCounter::below(child.id());
+        let process = SandboxedProcess::new(child, sockets).map_err(broken)?;
         if let Some(play) = play {
             play.reach(Milestone::Started);
         } else if let Some(baseline) = baseline {
@@ -299,7 +316,7 @@ impl Spawner for CliAgents {
     }
 
     fn mcp_generation(&self, session: &Handle) -> u64 {
-        self.mcp.edition(&session.key)
+        self.mcp.generation(&session.key)
     }
 
     /// Canaries are exempt from the process limit: they end in seconds, and a busy daemon must not make one fail.

@@ -14,7 +14,7 @@ use tribune_sandbox::Child;
 use tribune_tools::watched;
 
 /// An agent's sandbox, and the sockets that close with it.
-pub(super) struct BoxedAgent {
+pub(super) struct SandboxedProcess {
     child: Option<Child>,
     /// Reaps the process; runs on if the caller stops waiting.
     reaper: Option<JoinHandle<String>>,
@@ -38,7 +38,7 @@ pub(super) fn pipes(child: &mut Child) -> io::Result<Pipes> {
     })
 }
 
-impl BoxedAgent {
+impl SandboxedProcess {
     pub(super) fn new(child: Child, sockets: SessionSockets) -> io::Result<Self> {
         let exit_fd = child.as_fd().try_clone_to_owned().and_then(watched)?;
         Ok(Self { child: Some(child), reaper: None, exit_fd, _sockets: sockets })
@@ -46,7 +46,7 @@ impl BoxedAgent {
 }
 
 #[async_trait]
-impl AgentProcess for BoxedAgent {
+impl AgentProcess for SandboxedProcess {
     async fn ended(&mut self) -> String {
         let _ = self.exit_fd.readable().await;
         if let Some(child) = self.child.take() {

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tribune_cli_agents::ProcessCounter;
 
 /// Counts the processes below the launcher of one sandbox.
-pub(super) struct BoxCensus {
+pub(super) struct SandboxProcessCounter {
     launcher: u32,
 }
 
@@ -20,13 +20,13 @@ struct Process {
     started: Duration,
 }
 
-impl BoxCensus {
+impl SandboxProcessCounter {
     pub(super) const fn below(launcher: u32) -> Self {
         Self { launcher }
     }
 }
 
-impl ProcessCounter for BoxCensus {
+impl ProcessCounter for SandboxProcessCounter {
     fn started_since(&self, instant: Instant) -> usize {
         let now = clock_gettime(ClockId::Boottime);
         let now = Duration::new(
@@ -100,12 +100,12 @@ mod tests {
 
     #[test]
     fn started_since_counts_descendants() {
-        let census = BoxCensus::below(std::process::id());
+        let census = SandboxProcessCounter::below(std::process::id());
         let before = Instant::now();
         #[expect(clippy::disallowed_methods, reason = "a process to be counted")]
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(census.started_since(before) >= 1);
-        assert_eq!(BoxCensus::below(child.id()).started_since(before), 0, "it has no children");
+        assert_eq!(SandboxProcessCounter::below(child.id()).started_since(before), 0, "it has no children");
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -45,7 +45,7 @@ impl AgentSessionDir {
     }
 
     /// Prepares the agent's home folder, which then holds these files, the kept paths and nothing else. Returns its path.
-    pub(super) fn furnish(&self, files: &[(String, String)], keep: &[HomePath]) -> io::Result<PathBuf> {
+    pub(super) fn prepare_home(&self, files: &[(String, String)], keep: &[HomePath]) -> io::Result<PathBuf> {
         let home = self.folder.join("home");
         DirBuilder::new().recursive(true).mode(0o700).create(&home)?;
         let root = rustix::fs::open(&home, folder_flags(), Mode::empty())?;
@@ -95,7 +95,7 @@ impl AgentSessionDir {
     fn forget(&self) -> io::Result<()> {
         // Clears the home folder first, because `remove_dir_all` fails on folders as deep as an agent can make them.
         if self.folder.join("home").is_dir() {
-            self.furnish(&[], &[])?;
+            self.prepare_home(&[], &[])?;
         }
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -155,19 +155,19 @@ mod tests {
         let dir = AgentSessionDir { folder: temp.path().join("session") };
         let files = [(".agent/settings.json".to_owned(), "ask".to_owned())];
         let keep: Vec<HomePath> = serde_json::from_str(r#"[".agent/talks"]"#).unwrap();
-        let home = dir.furnish(&files, &keep).unwrap();
+        let home = dir.prepare_home(&files, &keep).unwrap();
         let settings = home.join(".agent/settings.json");
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         // The agent replaces a folder with a link, and then a file.
         fs::remove_dir_all(home.join(".agent")).unwrap();
         std::os::unix::fs::symlink(outside.path(), home.join(".agent")).unwrap();
-        dir.furnish(&files, &keep).unwrap();
+        dir.prepare_home(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         let secret = outside.path().join("secret");
         fs::write(&secret, "mine").unwrap();
         fs::remove_file(&settings).unwrap();
         std::os::unix::fs::symlink(&secret, &settings).unwrap();
-        dir.furnish(&files, &keep).unwrap();
+        dir.prepare_home(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         assert_eq!(fs::read_to_string(&secret).unwrap(), "mine");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
@@ -176,13 +176,13 @@ mod tests {
         fs::write(home.join(".agent/hooks.json"), "run this").unwrap();
         fs::create_dir(home.join(".agent/talks")).unwrap();
         fs::write(home.join(".agent/talks/1"), "hello").unwrap();
-        dir.furnish(&files, &keep).unwrap();
+        dir.prepare_home(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         assert!(!home.join(".agent/hooks.json").exists());
         assert_eq!(fs::read_to_string(home.join(".agent/talks/1")).unwrap(), "hello");
         fs::remove_file(&settings).unwrap();
         fs::create_dir(&settings).unwrap();
-        dir.furnish(&files, &keep).unwrap();
+        dir.prepare_home(&files, &keep).unwrap();
         assert_eq!(fs::read_to_string(&settings).unwrap(), "ask");
         dir.forget().unwrap();
         dir.forget().unwrap();

@@ -27,18 +27,12 @@ impl Runs {
             return Ok(Landed::default());
         };
         let key = Arc::new(session_of(planned.held.workspace())?);
-        let admission =
-            governance.policy.out_of_turn.authorize_landing(&key, planned.call.clone(), gone).await.map_err(
-                |barred| {
-                    let code = match barred.code {
-                        "storage" => "storage",
-                        "no_session" => "not_found",
-                        "internal" => "internal",
-                        _ => "forbidden",
-                    };
-                    RunError::Barred(code, barred.message)
-                },
-            )?;
+        let admission = governance
+            .policy
+            .out_of_turn
+            .authorize_landing(&key, planned.call.clone(), gone)
+            .await
+            .map_err(|barred| RunError::Barred(barred.code, barred.message))?;
         let verdict = Some(admission.entry());
         let landing = tokio::task::spawn_blocking(move || {
             let landed = planned.land(admission).map_err(|error| (planned.held.mend(), error));

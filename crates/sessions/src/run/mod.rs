@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_contract::ResourceLimits;
+use tribune_governance::turn::DenialCode;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{AgentId, CloseReason, SessionKey, SessionState};
@@ -19,7 +20,7 @@ pub use self::backend::RunBackend;
 
 use tribune_config::egress_rules::{EgressRule, UnlistedPolicy};
 use tribune_config::{Sandbox, WorkspacesConfig};
-use tribune_egress::{AllowedEgress, BrokerError, SessionSocketService, SessionSockets};
+use tribune_egress::{AllowedEgress, SessionSocketError, SessionSocketService, SessionSockets};
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_storage::home::Home;
 use tribune_storage::store::{SessionFilter, StoreError};
@@ -89,10 +90,10 @@ pub enum RunError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Sockets(#[from] BrokerError),
-    /// The denial by the law, with its error code.
+    Sockets(#[from] SessionSocketError),
+    /// A denial, with its kind.
     #[error("{1}")]
-    Barred(&'static str, String),
+    Barred(DenialCode, String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
     Leaving,
 }
@@ -108,7 +109,7 @@ pub struct Runs {
     pub hide: Vec<String>,
     sessions: SessionManager,
     pub workspaces: Workspaces,
-    brokers: SessionSocketService,
+    socket_service: SessionSocketService,
     /// Names of the running programs.
     names: Arc<Mutex<HashSet<String>>>,
 }
@@ -156,7 +157,7 @@ impl Runs {
         sandbox: Sandbox,
         limits: &WorkspacesConfig,
         sessions: SessionManager,
-        brokers: SessionSocketService,
+        socket_service: SessionSocketService,
     ) -> Self {
         let workspaces = Workspaces::of(home);
         // Several paths may lead to the folder; comparisons use the canonical one.
@@ -168,7 +169,7 @@ impl Runs {
             hide: limits.hide.clone(),
             sessions,
             workspaces,
-            brokers,
+            socket_service,
             names: Arc::default(),
         }
     }
@@ -184,7 +185,7 @@ impl Runs {
         if governance.policy.gate.is_frozen() {
             return Err(RunError::Frozen);
         }
-        if self.brokers.is_closing() {
+        if self.socket_service.is_closing() {
             return Err(RunError::Leaving);
         }
         let id = match request.name {
@@ -203,9 +204,9 @@ impl Runs {
             return Err(RunError::Busy(id));
         }
         let egress =
-            AllowedEgress { places: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
-        let places = egress.places.len() as u64;
-        let sockets = self.brokers.open_with(&key, egress)?;
+            AllowedEgress { rules: request.places, unlisted: Some(UnlistedPolicy::Ask), carries: None };
+        let places = egress.rules.len() as u64;
+        let sockets = self.socket_service.open_with(&key, egress)?;
         let workspace = match request.mode {
             Mode::Overlay => {
                 let (session, began) = (key.to_string(), governance.storage.clock.now().to_string());
@@ -274,7 +275,8 @@ impl Runs {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
         let rows = self.sessions.list(filter, MAX_LEFT).await?;
-        let left = rows.iter().filter(|row| row.backend == RUN_BACKEND && row.state != SessionState::Closed);
+        let left =
+            rows.iter().filter(|row| row.terms.backend == RUN_BACKEND && row.state != SessionState::Closed);
         for key in left.filter_map(|row| row.key.parse::<SessionKey>().ok()) {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
             governance.record_run(&key, &record).await?;

@@ -1,8 +1,7 @@
 //! Session errors, each with a code for programs and a sentence for people.
 
-use tribune_governance::turn::NO_MANDATE;
-use tribune_runtime::RuntimeError;
 use tribune_runtime::session::NameError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 use tribune_storage::store::StoreError;
 
 /// Why a session operation failed.
@@ -29,11 +28,11 @@ pub enum SessionError {
     #[error(
         "unregistered callers have {0} sessions open, which is the limit for all of them: close some, or have the operator add you to the roster"
     )]
-    TooManyOfStrangers(usize),
+    TooManyAnonymous(usize),
     #[error(
         "you have {0} sessions open, which is the limit for an unregistered caller: close some, or have the operator add you to the roster"
     )]
-    TooManyOfOne(usize),
+    TooManyOfOneCaller(usize),
     #[error("there is no agent `{0}`: add it with `tribune agents add {0}`")]
     UnknownAgent(String),
     #[error("there is no backend `{0}`: this build has {1}")]
@@ -57,7 +56,7 @@ impl SessionError {
     pub(super) fn is_unserved(&self) -> bool {
         match self {
             Self::UnknownBackend(..) => true,
-            Self::Runtime(error) => error.code() == NO_MANDATE,
+            Self::Runtime(error) => error.kind == ErrorKind::NoMandate,
             _ => false,
         }
     }
@@ -71,7 +70,7 @@ impl SessionError {
             Self::Busy(..) | Self::InUse(_) => "busy",
             Self::Reopened(_) => "conflict",
             Self::Draining => "draining",
-            Self::TooMany(_) | Self::TooManyOfStrangers(_) | Self::TooManyOfOne(_) => "too_many_sessions",
+            Self::TooMany(_) | Self::TooManyAnonymous(_) | Self::TooManyOfOneCaller(_) => "too_many_sessions",
             Self::UnknownAgent(_) => "unknown_agent",
             Self::UnknownBackend(..) => "unknown_backend",
             Self::Ahead { .. } => "ahead",

@@ -70,10 +70,10 @@ impl SessionLimit {
             let together = self.max / UNREGISTERED_DIVISOR;
             let each = (self.max / PER_UNREGISTERED_DIVISOR).max(1);
             if counts.unregistered >= together {
-                return Err(SessionError::TooManyOfStrangers(together));
+                return Err(SessionError::TooManyAnonymous(together));
             }
             if counts.by_unregistered.get(agent.as_str()).is_some_and(|own| *own >= each) {
-                return Err(SessionError::TooManyOfOne(each));
+                return Err(SessionError::TooManyOfOneCaller(each));
             }
         }
         counts.add(agent.as_str(), 1);

@@ -30,7 +30,7 @@ pub enum StoreError {
     )]
     Damaged { path: PathBuf, what: String },
     #[error("the write-ahead log `{path}` cannot be used ({what}): restore it and the databases from one copy, or, if it is lost for good, move it aside with `tribune ledger rebuild --without-daybook` and go on with what the databases have", path = .path.display())]
-    Daybook { path: PathBuf, what: String },
+    WriteAheadLog { path: PathBuf, what: String },
     #[error("`{path}` holds no log, but `{key}` has signed one: restore the database from a backup, or move the keys folder away to begin another log", path = .path.display(), key = .key.display())]
     LogIsGone { path: PathBuf, key: PathBuf },
     #[error("the vault's key `{path}` cannot be used ({what}): restore it from a backup, or move `vault.db` away to start another vault; all content of earlier sessions is then lost", path = .path.display())]

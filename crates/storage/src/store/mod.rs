@@ -97,7 +97,7 @@ impl Store {
         if views.size() == 0 && key.exists() {
             return Err(gone());
         }
-        let known = if views.size() == 0 { None } else { known_book(&connection).map_err(failed)? };
+        let known = if views.size() == 0 { None } else { known_epoch(&connection).map_err(failed)? };
         let (wal, unapplied) = Wal::open(home, known)?;
         let (mut sequencer, key, beginning) = if views.size() == 0 {
             let signer = keys::generate(name)?;
@@ -118,11 +118,11 @@ impl Store {
             (sequencer, in_force, StoreOrigin::Found)
         };
         keys::publish(home, &key)?;
-        sequencer.post(unapplied)?;
-        if wal.left_for_vault().is_none() {
+        sequencer.apply_unapplied(unapplied)?;
+        if wal.unapplied_for_vault().is_none() {
             let number = wal.newest();
             wal.begin(number)?;
-            sequencer.join(wal.book(), number)?;
+            sequencer.bind_wal(wal.epoch(), number)?;
         }
         let started = writer::start(sequencer, wal);
         let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
@@ -136,12 +136,12 @@ impl Store {
 
     /// Readers that see everything that this process has written.
     pub fn readers(&self) -> Result<Readers, StoreError> {
-        Ok(Readers::behind(&self.home, self.writer()?.daybook().clone()))
+        Ok(Readers::new(&self.home, self.writer()?.wal().clone()))
     }
 
     /// The write-ahead log that ledger and vault are applied from.
     pub(crate) fn wal(&self) -> Result<Wal, StoreError> {
-        Ok(self.writer()?.daybook().clone())
+        Ok(self.writer()?.wal().clone())
     }
 
     pub const fn beginning(&self) -> StoreOrigin {
@@ -170,7 +170,7 @@ impl Store {
 
     fn stop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            let clean = writer.daybook().close();
+            let clean = writer.wal().close();
             writer.stop(clean);
         }
         if let Some(thread) = self.thread.take() {
@@ -192,7 +192,7 @@ fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError>
 }
 
 /// The WAL epoch that was applied to this database, and the newest applied record.
-fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
+fn known_epoch(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
     let row = connection.query_row("SELECT book, posted FROM checkpoint", [], |row| {
         Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, u64>(1)?))
     });
@@ -272,7 +272,7 @@ pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<u64, 
 
 /// Like [`rebuild_views`], without the WAL: its file is moved to the path that is returned, and the log goes on with what it
 /// has. Acknowledged records that exist only in the WAL are then not in the log.
-pub fn rebuild_without_daybook(
+pub fn rebuild_without_wal(
     home: &Home,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(u64, Option<PathBuf>), StoreError> {

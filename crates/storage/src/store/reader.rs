@@ -114,7 +114,7 @@ impl Reader {
     }
 
     fn wal_position(&self) -> Result<Option<(WalEpoch, u64)>, StoreError> {
-        super::known_book(&self.connection).map_err(|error| self.failed(&error))
+        super::known_epoch(&self.connection).map_err(|error| self.failed(&error))
     }
 
     fn begin(&self) -> Result<(), StoreError> {

@@ -11,11 +11,12 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
-    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, SessionTermsRecord, ToolCallRecord,
-    ToolResultRecord, Turn, TurnPhase,
+    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, ToolCallRecord, ToolResultRecord,
+    Turn, TurnPhase,
 };
+use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
-use tribune_runtime::{AgentId, CloseReason, Role, SessionMode, SessionState, StopReason};
+use tribune_runtime::{AgentId, CloseReason, Role, SessionState, SessionTerms, StopReason};
 
 use super::{policy_views, spend_views};
 
@@ -107,7 +108,8 @@ impl SessionView<'_> {
         }
     }
 
-    fn opened(&self, opening: &SessionTermsRecord) -> rusqlite::Result<()> {
+    fn opened(&self, opening: &SessionOpeningRecord) -> rusqlite::Result<()> {
+        let SessionOpeningRecord { terms, inherited, .. } = opening;
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
                                              last_activity, created_at, turns, messages, ancestors, tools, trust, private,
@@ -117,24 +119,25 @@ impl SessionView<'_> {
                 opening.session_id,
                 opening.agent_id,
                 self.entry.entity_id,
-                opening.backend,
-                opening.model,
-                opening.mode.as_str(),
+                terms.backend,
+                terms.model,
+                terms.mode.as_str(),
                 SessionState::Idle.as_str(),
-                opening.pubkey,
-                opening.mandate,
+                terms.pubkey,
+                terms.mandate,
                 self.at(),
-                serde_json::to_string(&opening.ancestors).unwrap_or_default(),
-                serde_json::to_string(&opening.tools).unwrap_or_default(),
+                serde_json::to_string(&inherited.ancestors).unwrap_or_default(),
+                serde_json::to_string(&inherited.tools).unwrap_or_default(),
                 opening.labels.trust.as_str(),
                 opening.labels.private,
-                opening.workspace,
-                serde_json::to_string(&opening.further).unwrap_or_default(),
+                terms.workspace,
+                serde_json::to_string(&terms.additional_directories).unwrap_or_default(),
             ],
         )
     }
 
-    fn reopened(&self, opening: &SessionTermsRecord) -> rusqlite::Result<()> {
+    fn reopened(&self, opening: &SessionOpeningRecord) -> rusqlite::Result<()> {
+        let terms = &opening.terms;
         self.run(
             "UPDATE sessions SET state = ?2, backend = ?3, model = ?4, mode = ?5, pubkey = ?6, mandate = ?7,
                                  last_activity = ?8, closed_for = NULL, workspace = ?9, further = ?10
@@ -142,14 +145,14 @@ impl SessionView<'_> {
             params![
                 self.entry.entity_id,
                 SessionState::Idle.as_str(),
-                opening.backend,
-                opening.model,
-                opening.mode.as_str(),
-                opening.pubkey,
-                opening.mandate,
+                terms.backend,
+                terms.model,
+                terms.mode.as_str(),
+                terms.pubkey,
+                terms.mandate,
                 self.at(),
-                opening.workspace,
-                serde_json::to_string(&opening.further).unwrap_or_default(),
+                terms.workspace,
+                serde_json::to_string(&terms.additional_directories).unwrap_or_default(),
             ],
         )
     }
@@ -341,22 +344,11 @@ pub struct SessionRow {
     pub id: String,
     pub agent_id: String,
     pub key: String,
-    pub backend: String,
-    pub model: Option<String>,
-    pub mode: SessionMode,
+    pub terms: SessionTerms,
+    pub inherited: InheritedLimits,
     pub state: SessionState,
-    pub pubkey: Option<String>,
-    pub mandate: String,
-    /// For a sub-agent: the mandates of its parent agents, nearest first.
-    pub ancestors: Vec<String>,
-    /// For a sub-agent: the only tools that it may use, if they were restricted.
-    pub tools: Option<Vec<String>>,
     /// The labels of everything that the session has read.
     pub labels: Labels,
-    /// The folder that it works in, if that is not its agent's own workspace.
-    pub workspace: Option<String>,
-    /// Its additional directories.
-    pub further: Vec<String>,
     pub last_activity: String,
     pub created_at: String,
     pub closed_for: Option<CloseReason>,
@@ -370,12 +362,12 @@ pub struct SessionRow {
 impl SessionRow {
     /// Its workspace roots, as a session of this agent.
     pub fn ground(&self, agent: &AgentId) -> WorkspaceRoots {
-        WorkspaceRoots::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
+        WorkspaceRoots::of_terms(agent.clone(), &self.terms)
     }
 
     /// Its own mandate, then those of its parent agents.
     pub fn mandates(&self) -> impl Iterator<Item = String> {
-        std::iter::once(self.mandate.clone()).chain(self.ancestors.iter().cloned())
+        self.inherited.mandates(&self.terms.mandate)
     }
 }
 

@@ -36,7 +36,7 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     pub limits: Limits,
     /// The network access of the sandbox, if it has any.
-    pub way_out: Option<EgressLease>,
+    pub egress: Option<EgressLease>,
     /// Shows the output while the command runs. A launcher reports the start to it, and kills the command on its request.
     pub terminal: Option<Arc<Terminal>>,
 }
@@ -47,7 +47,7 @@ pub struct Folder {
     /// The agent's workspace on the host.
     pub workspace: PathBuf,
     /// The absolute paths of the additional folders that the command can use.
-    pub further: Vec<String>,
+    pub additional_directories: Vec<String>,
     /// The working folder, open. It is in one of these. It was opened safely; its name may lead elsewhere by now.
     pub folder: OwnedFd,
 }
@@ -146,18 +146,26 @@ impl Captured {
     }
 }
 
+/// One output of a running command, and where it is kept.
+pub(super) struct OutputPipe<'a, R> {
+    /// `None` if the command has no such output.
+    pub(super) from: Option<R>,
+    pub(super) captured: &'a mut Captured,
+}
+
 /// Reads both outputs until the command exits, its time limit passes or its terminal requests the end. Then calls `end`,
 /// reads the rest and returns what came first.
 pub(super) async fn capture(
-    outputs: (Option<impl AsyncRead + Unpin>, Option<impl AsyncRead + Unpin>),
-    captured: (&mut Captured, &mut Captured),
+    stdout: OutputPipe<'_, impl AsyncRead + Unpin>,
+    stderr: OutputPipe<'_, impl AsyncRead + Unpin>,
     exited: impl Future<Output = Over>,
-    (wall, terminal): (Duration, Option<&Arc<Terminal>>),
+    wall: Duration,
+    terminal: Option<&Arc<Terminal>>,
     end: impl FnOnce(&Over),
 ) -> Over {
-    let writers = (terminal.map(Terminal::writer), terminal.map(Terminal::writer));
+    let writer = || terminal.map(Terminal::writer);
     let mut reading = pin!(async {
-        tokio::join!(read(outputs.0, captured.0, writers.0), read(outputs.1, captured.1, writers.1));
+        tokio::join!(read(stdout, writer()), read(stderr, writer()));
     });
     let mut unwanted = pin!(async {
         match terminal {
@@ -182,12 +190,8 @@ pub(super) async fn capture(
     over
 }
 
-async fn read(
-    from: Option<impl AsyncRead + Unpin>,
-    captured: &mut Captured,
-    mut writer: Option<TerminalWriter>,
-) {
-    let Some(mut from) = from else { return };
+async fn read(pipe: OutputPipe<'_, impl AsyncRead + Unpin>, mut writer: Option<TerminalWriter>) {
+    let OutputPipe { from: Some(mut from), captured } = pipe else { return };
     let mut chunk = vec![0; CHUNK_BYTES];
     // A read error ends the output.
     while let Ok(got) = from.read(&mut chunk).await {

@@ -16,14 +16,14 @@ use std::time::Duration;
 pub use executable::{Operand, ResolveError, Resolved, resolve};
 pub use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
-pub use sandboxed::BoxedLauncher;
+pub use sandboxed::SandboxedLauncher;
 use serde_json::{Value, json};
 use tribune_records::exec::EXEC;
 use tribune_records::exec::PATH;
 use tribune_records::exec::WORKSPACE;
 use tribune_runtime::terminal::{EndRequest, ExitStatus, Terminal};
 use tribune_runtime::{SessionKey, ToolSpec};
-pub use unsandboxed::DirectLauncher;
+pub use unsandboxed::UnsandboxedLauncher;
 
 use tribune_egress::SessionSocketService;
 
@@ -151,10 +151,14 @@ impl Exec {
         let wall = self.wall.unwrap_or(Duration::from_secs(default));
         Ok(Launch {
             command: self.command.clone(),
-            cwd: Folder { workspace, further: ground.further().to_vec(), folder },
+            cwd: Folder {
+                workspace,
+                additional_directories: ground.additional_directories().to_vec(),
+                folder,
+            },
             env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
             limits: Limits { wall, output_bytes: OUTPUT_BYTES },
-            way_out: None,
+            egress: None,
             terminal,
         })
     }
@@ -173,27 +177,29 @@ pub(super) fn folder(cwd: Option<&str>) -> &str {
 /// Runs a prepared command. Dropping the future kills it.
 pub(super) async fn run(
     launcher: Option<&dyn Launcher>,
-    (launch, brokers): (Launch, Option<SessionSocketService>),
+    launch: Launch,
+    socket_service: Option<SessionSocketService>,
     session: &SessionKey,
     trail: &AccessLog,
 ) -> ToolAnswer {
     let launcher = launcher.ok_or(LaunchError::NotProvided).map_err(refused)?;
-    let way_out = match brokers {
-        Some(brokers) => brokers.open_for_command(session).await.map_err(|error| {
+    let egress = match socket_service {
+        Some(sockets) => sockets.open_for_command(session).await.map_err(|error| {
             let sentence =
                 format!("the command's network access cannot be set up ({error}): tell the operator");
             ToolError::new(ToolErrorCode::Failed, sentence)
         })?,
         None => None,
     };
-    let launch = Launch { way_out, ..launch };
+    let launch = Launch { egress, ..launch };
     let terminal = launch.terminal.clone();
     if let Some(why) = terminal.as_ref().and_then(|terminal| terminal.end_request()) {
         let (code, because) = unwanted(why);
         return Err(ToolError::new(code, format!("the command was not started, because {because}")));
     }
-    let further = launch.cwd.further.iter().map(|folder| Resource::Folder(folder.as_str().into()));
-    for reached in std::iter::once(Resource::Workspace).chain(further) {
+    let folders = launch.cwd.additional_directories.iter();
+    let folders = folders.map(|folder| Resource::Folder(folder.as_str().into()));
+    for reached in std::iter::once(Resource::Workspace).chain(folders) {
         trail.read(reached.clone())?;
         trail.write(reached)?;
     }

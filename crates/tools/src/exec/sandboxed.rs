@@ -21,14 +21,16 @@ use tribune_sandbox::{InstanceId, ProgramStreams};
 
 use crate::disk_quota::Quota;
 
-use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
+use super::launch::{
+    Captured, Ended, Exited, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
+};
 
 /// How much longer than its time limit a command is waited for: the sandbox enforces the limit itself.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Starts commands inside a sandbox.
 #[derive(Debug)]
-pub struct BoxedLauncher {
+pub struct SandboxedLauncher {
     launcher: tribune_sandbox::SandboxLauncher,
     mode: SandboxMode,
     /// The number of bytes by which a command may grow its workspace.
@@ -38,12 +40,12 @@ pub struct BoxedLauncher {
     launches: AtomicU64,
 }
 
-impl BoxedLauncher {
+impl SandboxedLauncher {
     /// For the instance whose state folder is `home`. Removes what an earlier daemon of this instance left behind.
     pub fn new(home: &Path, mode: SandboxMode, workspaces: &WorkspacesConfig) -> Self {
         let instance = InstanceId::of_state_folder(home);
         let swept = tribune_sandbox::clean_up(&home.join("layers"));
-        tracing::debug!(?swept, "removed remains of_state_folder earlier sandboxes");
+        tracing::debug!(?swept, "removed remains of earlier sandboxes");
         let launcher = tribune_sandbox::SandboxLauncher::this_program(instance);
         let (max_bytes, hide) = (workspaces.max_bytes, workspaces.hide.clone());
         Self { launcher, mode, max_bytes, hide, launches: AtomicU64::new(0) }
@@ -82,15 +84,18 @@ impl BoxedLauncher {
             profile.env.insert("HOME".to_owned(), target.to_string_lossy().into_owned());
         }
         profile.workspace = Some(self.worked_in(host, target));
-        let additional_directories =
-            launch.cwd.further.iter().map(|folder| self.worked_in(folder.as_ref(), folder.into()));
+        let additional_directories = launch
+            .cwd
+            .additional_directories
+            .iter()
+            .map(|folder| self.worked_in(folder.as_ref(), folder.into()));
         profile.additional_directories = additional_directories.collect();
         // In Landlock mode a command cannot reach sockets of the host.
-        if let (SandboxMode::Full, Some(way)) = (self.mode, &launch.way_out) {
-            profile.env.extend(proxy_variables(&way.places));
-            let (name, socket) = ("egress".to_owned(), way.sockets.egress());
+        if let (SandboxMode::Full, Some(egress)) = (self.mode, &launch.egress) {
+            profile.env.extend(proxy_variables(&egress.allowlist));
+            let (name, socket) = ("egress".to_owned(), egress.sockets.egress());
             profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket, token: None }];
-            if let Some(user) = way.user {
+            if let Some(user) = egress.user {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
         }
@@ -101,11 +106,11 @@ impl BoxedLauncher {
 }
 
 #[async_trait]
-impl Launcher for BoxedLauncher {
+impl Launcher for SandboxedLauncher {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
         let limits = profile.limits.clone();
-        let additional_directories = launch.cwd.further.iter().map(Path::new);
+        let additional_directories = launch.cwd.additional_directories.iter().map(Path::new);
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(additional_directories);
         let mut quota = Quota::of_folders(folders, self.max_bytes);
         // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
@@ -116,14 +121,13 @@ impl Launcher for BoxedLauncher {
 
         let sandbox = held(self.mode, child.started(), &limits);
         let (read_only, emptied) = (child.started().read_only.clone(), child.started().emptied.clone());
-        let outputs = (
-            child.stdout().map(ChildStdout::from_std).transpose().map_err(LaunchError::Failed)?,
-            child.stderr().map(ChildStderr::from_std).transpose().map_err(LaunchError::Failed)?,
-        );
+        let stdout_pipe =
+            child.stdout().map(ChildStdout::from_std).transpose().map_err(LaunchError::Failed)?;
+        let stderr_pipe =
+            child.stderr().map(ChildStderr::from_std).transpose().map_err(LaunchError::Failed)?;
         let over = child.as_fd().try_clone_to_owned().and_then(watched).map_err(LaunchError::Failed)?;
         let most = launch.limits.output_bytes;
         let (mut stdout, mut stderr) = (Captured::new(most), Captured::new(most));
-        let captured = (&mut stdout, &mut stderr);
         let exited = async {
             loop {
                 tokio::select! {
@@ -137,8 +141,10 @@ impl Launcher for BoxedLauncher {
         if let Some(terminal) = &launch.terminal {
             terminal.mark_started();
         }
-        let bounds = (launch.limits.wall + GRACE, launch.terminal.as_ref());
-        let over = capture(outputs, captured, exited, bounds, |over| {
+        let stdout_pipe = OutputPipe { from: stdout_pipe, captured: &mut stdout };
+        let stderr_pipe = OutputPipe { from: stderr_pipe, captured: &mut stderr };
+        let (wall, terminal) = (launch.limits.wall + GRACE, launch.terminal.as_ref());
+        let over = capture(stdout_pipe, stderr_pipe, exited, wall, terminal, |over| {
             if *over != Over::ByItself {
                 // Stop it from writing more while the rest is read. A process that survives this is killed below.
                 let _ = child.signal(Signal::KILL);
@@ -197,5 +203,11 @@ fn within(launch: &Launch, target: &Path) -> std::io::Result<PathBuf> {
     }
     let moved =
         || std::io::Error::new(std::io::ErrorKind::NotFound, "its folder was moved out of the workspace");
-    launch.cwd.further.iter().any(|further| folder.starts_with(further)).then_some(folder).ok_or_else(moved)
+    launch
+        .cwd
+        .additional_directories
+        .iter()
+        .any(|directory| folder.starts_with(directory))
+        .then_some(folder)
+        .ok_or_else(moved)
 }

@@ -19,17 +19,19 @@ use tokio::process::Command;
 use tribune_records::ledger_payloads::SandboxRecord;
 use tribune_sandbox::unsandboxed;
 
-use super::launch::{Captured, Ended, Exited, Launch, LaunchError, Launcher, Over, capture, watched};
+use super::launch::{
+    Captured, Ended, Exited, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
+};
 
 /// How long the kernel may take to reap a killed process.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts commands without a sandbox.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct DirectLauncher;
+pub struct UnsandboxedLauncher;
 
 #[async_trait]
-impl Launcher for DirectLauncher {
+impl Launcher for UnsandboxedLauncher {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let limits = launch.limits;
         let (mut stdout, mut stderr) =
@@ -48,14 +50,14 @@ impl Launcher for DirectLauncher {
             .map_err(LaunchError::Failed)?;
         // INVARIANT: dropped before `child`, whose id is the group's for as long as `child` is not waited for.
         let group = Group::of(child.id()).map_err(LaunchError::Failed)?;
-        let outputs = (child.stdout.take(), child.stderr.take());
+        let stdout_pipe = OutputPipe { from: child.stdout.take(), captured: &mut stdout };
+        let stderr_pipe = OutputPipe { from: child.stderr.take(), captured: &mut stderr };
 
         if let Some(terminal) = &launch.terminal {
             terminal.mark_started();
         }
-        let captured = (&mut stdout, &mut stderr);
-        let bounds = (limits.wall, launch.terminal.as_ref());
-        let over = capture(outputs, captured, group.exited(), bounds, |_| group.end()).await;
+        let (wall, terminal) = (limits.wall, launch.terminal.as_ref());
+        let over = capture(stdout_pipe, stderr_pipe, group.exited(), wall, terminal, |_| group.end()).await;
         let waited = tokio::time::timeout(REAP_TIMEOUT, child.wait()).await;
         let ended = match (over, waited) {
             (Over::OutOfTime, _) | (_, Err(_)) => Ended::OutOfTime,
@@ -63,11 +65,11 @@ impl Launcher for DirectLauncher {
             (Over::TooMuch(why), _) => Ended::OverQuota(why),
             (Over::ByItself, Ok(status)) => ended(status.map_err(LaunchError::Failed)?),
         };
-        let wall = u64::try_from(limits.wall.as_millis()).unwrap_or(u64::MAX);
+        let wall_ms = u64::try_from(limits.wall.as_millis()).unwrap_or(u64::MAX);
         let sandbox = SandboxRecord {
             mode: "off".to_owned(),
             limited_by: None,
-            limits: [("wallMs".to_owned(), wall)].into(),
+            limits: [("wallMs".to_owned(), wall_ms)].into(),
             masked: 0,
         };
         Ok(Exited { ended, stdout, stderr, sandbox, read_only: Vec::new(), emptied: Vec::new() })

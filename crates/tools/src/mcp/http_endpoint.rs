@@ -19,6 +19,10 @@ use tokio::net::UnixStream;
 use tribune_cli_agents::{McpCallChannel, ServerEndpoint, SessionMcpServers};
 use tribune_egress::proxy_env::SERVERS_PORT;
 use tribune_egress::{SocketService, http_socket};
+use tribune_json_rpc::{
+    self as json_rpc, ErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NULL_ID, PARSE_ERROR,
+    RpcMessage,
+};
 use tribune_runtime::SessionKey;
 
 use super::McpServers;
@@ -31,18 +35,20 @@ const MAX_BODY_BYTES: usize = (1 << 20) + (64 << 10);
 /// Time limit for receiving a request.
 const BODY: Duration = Duration::from_secs(30);
 
-const PARSE_ERROR: i64 = -32700;
-const INVALID_REQUEST: i64 = -32600;
-const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
-
 /// The tools of a server by its name; `None` if there is no such server.
 type Offer = Box<dyn Fn(&str) -> Option<Vec<ExposedTool>> + Send + Sync>;
+
+/// A server and its tools, as a CLI agent sees them.
+#[derive(Clone, Copy)]
+struct ExposedServer<'a> {
+    name: &'a str,
+    tools: &'a [ExposedTool],
+}
 
 /// Serves MCP for the servers of one session.
 pub struct McpEndpoint {
     offer: Offer,
-    hatch: Arc<McpCallChannel>,
+    channel: Arc<McpCallChannel>,
 }
 
 impl fmt::Debug for McpEndpoint {
@@ -55,7 +61,7 @@ impl fmt::Debug for McpEndpoint {
 enum Reply {
     /// Accepted without a message.
     Taken,
-    Message(StatusCode, Value),
+    Message(StatusCode, String),
     /// Not a message, so the error is not one either.
     Refused(StatusCode, &'static str),
 }
@@ -70,15 +76,15 @@ impl SocketService for McpEndpoint {
 impl McpEndpoint {
     /// The endpoint for the session's current servers, and what its agent needs to reach them; `None` if it has no servers.
     pub fn to(mcp: &Arc<McpServers>, session: &SessionKey) -> Option<(Self, SessionMcpServers)> {
-        let (edition, names) = mcp.present(session)?;
+        let (generation, names) = mcp.present(session)?;
         let tools = mcp.specs(session).into_iter().map(|spec| spec.name).collect();
-        let hatch = Arc::new(McpCallChannel::default());
+        let channel = Arc::new(McpCallChannel::default());
         let url = |name: &String| format!("http://127.0.0.1:{SERVERS_PORT}/{name}");
         let all = names.iter().map(|name| ServerEndpoint { name: name.clone(), url: url(name) }).collect();
         let (mcp, session) = (Arc::clone(mcp), session.clone());
-        let offer: Offer = Box::new(move |server| mcp.told_of(&session, server));
-        let endpoint = Self { offer, hatch: Arc::clone(&hatch) };
-        Some((endpoint, SessionMcpServers { all, tools, channel: hatch, generation: edition }))
+        let offer: Offer = Box::new(move |server| mcp.exposed_tools(&session, server));
+        let endpoint = Self { offer, channel: Arc::clone(&channel) };
+        Some((endpoint, SessionMcpServers { all, tools, channel, generation }))
     }
 
     /// Answers one request.
@@ -90,7 +96,7 @@ impl McpEndpoint {
     {
         match self.reply(request).await {
             Reply::Taken => response(StatusCode::ACCEPTED, Full::default()),
-            Reply::Message(status, message) => response(status, Full::from(message.to_string())),
+            Reply::Message(status, message) => response(status, Full::from(message)),
             Reply::Refused(status, why) => {
                 let mut refused = response(status, Full::from(json!({ "error": why }).to_string()));
                 if status == StatusCode::METHOD_NOT_ALLOWED {
@@ -140,44 +146,46 @@ impl McpEndpoint {
                 return Reply::Refused(StatusCode::REQUEST_TIMEOUT, "the message did not arrive in time");
             }
         };
-        self.said((server, &tools), &body).await
+        self.handle_message(ExposedServer { name: server, tools: &tools }, &body).await
     }
 
     /// Handles one message to a server.
-    async fn said(&self, server: (&str, &[ExposedTool]), body: &[u8]) -> Reply {
-        let wrong =
-            |code: i64, why: &str| Reply::Message(StatusCode::BAD_REQUEST, error(&Value::Null, code, why));
-        let message = match serde_json::from_slice::<Value>(body) {
-            Ok(Value::Object(message)) => message,
-            Ok(Value::Array(_)) => return wrong(INVALID_REQUEST, "a request carries one message"),
-            Ok(_) => return wrong(INVALID_REQUEST, "a message must be an object"),
-            Err(_) => return wrong(PARSE_ERROR, "this is not JSON"),
+    async fn handle_message(&self, server: ExposedServer<'_>, body: &[u8]) -> Reply {
+        let wrong = |code: i64, why: &str| {
+            let error = ErrorObject::new(code, why);
+            Reply::Message(StatusCode::BAD_REQUEST, json_rpc::error_response(NULL_ID, &error))
         };
-        if message.get("jsonrpc").is_none_or(|version| version != "2.0") {
+        let Ok(message) = serde_json::from_slice::<RpcMessage<Value>>(body) else {
+            return match serde_json::from_slice::<Value>(body) {
+                Ok(Value::Array(_)) => wrong(INVALID_REQUEST, "a request carries one message"),
+                Ok(_) => wrong(INVALID_REQUEST, "a message must be an object"),
+                Err(_) => wrong(PARSE_ERROR, "this is not JSON"),
+            };
+        };
+        if message.jsonrpc.is_none_or(|version| version != "2.0") {
             return wrong(INVALID_REQUEST, "a message must be JSON-RPC 2.0");
         }
-        let method = match message.get("method") {
-            Some(Value::String(method)) => method.as_str(),
+        let method = match message.method {
+            Some(Value::String(method)) => method,
             Some(_) => return wrong(INVALID_REQUEST, "`method` must be a string"),
             // A response, although nothing was requested.
             None => return Reply::Taken,
         };
-        let id = match message.get("id") {
+        let id = match message.id {
             Some(id @ (Value::Number(_) | Value::String(_))) => id,
             Some(_) => return wrong(INVALID_REQUEST, "`id` must be a number or a string"),
             None => return Reply::Taken,
         };
-        let params = message.get("params").unwrap_or(&Value::Null);
-        let answer = match self.asked(server, method, params).await {
-            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-            Err((code, why)) => error(id, code, &why),
+        let answer = match self.handle_request(server, &method, &message.params.unwrap_or_default()).await {
+            Ok(result) => json_rpc::response(id, &result),
+            Err((code, why)) => json_rpc::error_response(id, &ErrorObject::new(code, &why)),
         };
         Reply::Message(StatusCode::OK, answer)
     }
 
-    async fn asked(
+    async fn handle_request(
         &self,
-        (server, tools): (&str, &[ExposedTool]),
+        ExposedServer { name: server, tools }: ExposedServer<'_>,
         method: &str,
         params: &Value,
     ) -> Result<Value, (i64, String)> {
@@ -205,7 +213,7 @@ impl McpEndpoint {
                     arguments @ Value::Object(_) => arguments.clone(),
                     _ => return Err((INVALID_PARAMS, "`arguments` must be an object".to_owned())),
                 };
-                let outcome = self.hatch.call(tool.called.clone(), arguments).await;
+                let outcome = self.channel.call(tool.called.clone(), arguments).await;
                 let content = json!([{ "type": "text", "text": outcome.content }]);
                 Ok(json!({ "content": content, "isError": outcome.is_error }))
             }
@@ -253,10 +261,6 @@ fn response(status: StatusCode, body: Full<Bytes>) -> Response<Full<Bytes>> {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     response
-}
-
-fn error(id: &Value, code: i64, message: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ fn endpoint() -> (McpEndpoint, Arc<McpCallChannel>) {
         description: "Adds.".to_owned(),
         input_schema: json!({ "type": "object" }),
     };
-    let hatch = Arc::new(McpCallChannel::default());
+    let channel = Arc::new(McpCallChannel::default());
     let offer: Offer = Box::new(move |server| (server == "probe").then(|| vec![tool.clone()]));
-    (McpEndpoint { offer, hatch: Arc::clone(&hatch) }, hatch)
+    (McpEndpoint { offer, channel: Arc::clone(&channel) }, channel)
 }
 
 fn request<B>(method: &str, path: &str, body: B) -> Request<B> {
@@ -79,13 +79,13 @@ async fn a_client_initializes_and_lists_the_tools() {
 
 #[tokio::test]
 async fn the_turn_answers_a_call() {
-    let (endpoint, hatch) = endpoint();
+    let (endpoint, channel) = endpoint();
     let call = json!({ "name": "add", "arguments": { "a": 2 } });
     let nobody = asked(&endpoint, "tools/call", call.clone()).await["result"].clone();
     assert_eq!(nobody["isError"], true);
     assert!(nobody["content"][0]["text"].as_str().unwrap().contains("no turn is running"), "{nobody}");
     for (outcome, is_error) in [(ToolOutcome::good("5"), false), (ToolOutcome::error("denied: no"), true)] {
-        let mut turn = hatch.open();
+        let mut turn = channel.open();
         let played = async {
             let handed = turn.recv().await.unwrap();
             assert_eq!((handed.tool.as_str(), &handed.arguments), ("mcp__probe__add", &json!({ "a": 2 })));
@@ -96,7 +96,7 @@ async fn the_turn_answers_a_call() {
         assert_eq!(answer["result"], json!({ "content": content, "isError": is_error }));
     }
     // The turn ends, or is cancelled, while the call waits; after it no turn is running.
-    let mut turn = hatch.open();
+    let mut turn = channel.open();
     let ended = async {
         let handed = turn.recv().await.unwrap();
         drop((handed, turn));
@@ -112,8 +112,8 @@ async fn the_turn_answers_a_call() {
 
 #[tokio::test]
 async fn an_invalid_call_reaches_no_turn() {
-    let (endpoint, hatch) = endpoint();
-    let turn = hatch.open();
+    let (endpoint, channel) = endpoint();
+    let turn = channel.open();
     for params in [
         json!({ "name": "subtract" }),
         json!({ "name": "mcp__probe__add" }),
@@ -132,8 +132,8 @@ async fn an_invalid_call_reaches_no_turn() {
 
 #[tokio::test]
 async fn l6_an_invalid_message_is_refused_and_reaches_no_turn() {
-    let (endpoint, hatch) = endpoint();
-    let turn = hatch.open();
+    let (endpoint, channel) = endpoint();
+    let turn = channel.open();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "add" } });
     for (body, code) in [
         (String::new(), PARSE_ERROR),
@@ -183,8 +183,8 @@ async fn l6_an_invalid_message_is_refused_and_reaches_no_turn() {
 
 #[tokio::test]
 async fn l6_another_host_name_or_a_web_page_is_refused() {
-    let (endpoint, hatch) = endpoint();
-    let turn = hatch.open();
+    let (endpoint, channel) = endpoint();
+    let turn = channel.open();
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "add" } });
     let with = |change: &dyn Fn(&mut HeaderMap)| {
         let mut request = request("POST", "/probe", Full::<Bytes>::from(call.to_string()));

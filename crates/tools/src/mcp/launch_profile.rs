@@ -44,29 +44,29 @@ impl Site {
     /// Builds the profile of the sandbox. Looks the program up on the disk.
     pub(super) fn profile(
         &self,
-        wanted: &ServerSpec,
-        way_out: Option<&EgressLease>,
+        spec: &ServerSpec,
+        egress: Option<&EgressLease>,
     ) -> Result<LaunchProfile, String> {
         let name = format!("mcp-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
-        let program = self.find(wanted)?;
+        let program = self.find(spec)?;
         let mut mounts = Vec::new();
         self.show(&program, &mut mounts)?;
-        for file in wanted.args.iter().map(Path::new).filter(|path| path.is_absolute() && path.is_file()) {
+        for file in spec.args.iter().map(Path::new).filter(|path| path.is_absolute() && path.is_file()) {
             self.show(file, &mut mounts)?;
         }
         let mut profile = LaunchProfile::new(session, self.inside(&program.to_string_lossy()));
-        profile.args = wanted.args.iter().map(|arg| self.inside(arg)).collect();
-        if let Some(way) = way_out {
-            profile.env.extend(proxy_variables(&way.places));
-            let (name, socket) = ("egress".to_owned(), way.sockets.egress());
+        profile.args = spec.args.iter().map(|arg| self.inside(arg)).collect();
+        if let Some(egress) = egress {
+            profile.env.extend(proxy_variables(&egress.allowlist));
+            let (name, socket) = ("egress".to_owned(), egress.sockets.egress());
             profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket, token: None }];
-            if let Some(user) = way.user {
+            if let Some(user) = egress.user {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
         }
         // The sandbox has its own home folder, whatever the variable says.
-        let given = wanted.env.iter().filter(|(name, _)| name != "HOME");
+        let given = spec.env.iter().filter(|(name, _)| name != "HOME");
         profile.env.extend(given.map(|(name, value)| (name.clone(), self.inside(value))));
         profile.cwd = WORKSPACE.into();
         profile.mounts = mounts;
@@ -86,12 +86,12 @@ impl Site {
     }
 
     /// Finds the program on the host.
-    fn find(&self, wanted: &ServerSpec) -> Result<PathBuf, String> {
+    fn find(&self, spec: &ServerSpec) -> Result<PathBuf, String> {
         let is_program = |path: &Path| {
             path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
         };
-        let command = Path::new(&wanted.command);
-        if wanted.command.contains('/') {
+        let command = Path::new(&spec.command);
+        if spec.command.contains('/') {
             if !command.is_absolute() {
                 return Err("its `command` is neither a name nor an absolute path".to_owned());
             }
@@ -99,12 +99,12 @@ impl Site {
                 "its program does not exist or cannot run: check `command` in the editor's settings";
             return if is_program(command) { Ok(command.to_owned()) } else { Err(missing.to_owned()) };
         }
-        let path = wanted.variable("PATH").unwrap_or(PATH);
+        let path = spec.variable("PATH").unwrap_or(PATH);
         let places = path.split(':').map(Path::new).filter(|place| place.is_absolute());
         places.map(|place| place.join(command)).find(|found| is_program(found)).ok_or_else(|| {
             format!(
                 "its program is not found in {}: give the absolute path as `command` in the editor's settings",
-                if wanted.variable("PATH").is_some() { "the `PATH` that came with it" } else { PATH }
+                if spec.variable("PATH").is_some() { "the `PATH` that came with it" } else { PATH }
             )
         })
     }
@@ -273,8 +273,8 @@ mod tests {
         let workspace = profile.workspace.unwrap();
         assert_eq!((workspace.hide, workspace.read_only.is_empty()), (vec![".env".to_owned()], false));
         let kept = Site { may_change: false, ..machine.site() };
-        let wanted = ServerSpec::read(&json!({ "name": "x", "command": "/bin/sh" })).unwrap();
-        let source = kept.profile(&wanted, None).unwrap().workspace.unwrap().source;
+        let spec = ServerSpec::read(&json!({ "name": "x", "command": "/bin/sh" })).unwrap();
+        let source = kept.profile(&spec, None).unwrap().workspace.unwrap().source;
         assert!(matches!(source, WorkspaceSource::ReadOnly { .. }));
     }
 

@@ -44,7 +44,7 @@ use tribune_storage::store::SessionRow;
 use self::client::Fault;
 use self::http_endpoint::ExposedTool;
 use self::launch_profile::Site;
-use self::server::{Server, short};
+use self::server::{Server, ServerHost, short};
 use self::server_spec::digest;
 use self::tools::{PREFIX, Tool};
 use crate::workspace_of;
@@ -58,6 +58,15 @@ const MAX_RUNNING: usize = 128;
 /// Time limit of a tool call.
 const CALL: Duration = Duration::from_secs(300);
 
+/// A tool of a session's server, as a call names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CalledTool<'a> {
+    pub(crate) server: &'a str,
+    pub(crate) tool: &'a str,
+    /// The digest of the definition that the gate's verdict is about.
+    pub(crate) definition: &'a str,
+}
+
 /// The MCP servers of all sessions.
 pub struct McpServers {
     home: PathBuf,
@@ -66,11 +75,11 @@ pub struct McpServers {
     max_bytes: u64,
     launcher: SandboxLauncher,
     redactor: Arc<Redactor>,
-    brokers: SessionSocketService,
+    socket_service: SessionSocketService,
     out_of_turn: Arc<OutOfTurn>,
     sessions: Mutex<HashMap<SessionKey, Arc<SessionServers>>>,
     launches: AtomicU64,
-    editions: AtomicU64,
+    generations: AtomicU64,
     tasks: TaskTracker,
 }
 
@@ -78,7 +87,7 @@ pub struct McpServers {
 #[derive(Debug)]
 struct SessionServers {
     /// Unique among all sessions. Never 0.
-    edition: u64,
+    generation: u64,
     wanted: Vec<ServerSpec>,
     ground: WorkspaceRoots,
     servers: Vec<Server>,
@@ -97,7 +106,7 @@ impl SessionServers {
 pub enum Bringing {
     /// Replace them: the client opens the session with these.
     Anew,
-    /// Keep them: the client brought these before.
+    /// Keep them: the client running these before.
     IfNone,
 }
 
@@ -106,7 +115,7 @@ impl McpServers {
         home: &Home,
         config: &Config,
         redactor: Arc<Redactor>,
-        brokers: SessionSocketService,
+        socket_service: SessionSocketService,
         out_of_turn: Arc<OutOfTurn>,
     ) -> Self {
         Self {
@@ -116,11 +125,11 @@ impl McpServers {
             max_bytes: config.workspaces.max_bytes,
             launcher: SandboxLauncher::this_program(InstanceId::of_state_folder(home.root())),
             redactor,
-            brokers,
+            socket_service,
             out_of_turn,
             sessions: Mutex::default(),
             launches: AtomicU64::new(0),
-            editions: AtomicU64::new(0),
+            generations: AtomicU64::new(0),
             tasks: TaskTracker::new(),
         }
     }
@@ -147,10 +156,10 @@ impl McpServers {
         }
         drop(before);
         self.end(&key);
-        let starting = wanted.iter().map(|wanted| self.start((row, &key, &ground), wanted.clone()));
+        let starting = wanted.iter().map(|spec| self.start(row, &key, &ground, spec.clone()));
         let mut servers: Vec<Server> = Vec::new();
         let mut sentences = Vec::new();
-        for (wanted, started) in wanted.iter().zip(join_all(starting).await) {
+        for (spec, started) in wanted.iter().zip(join_all(starting).await) {
             match started {
                 Ok(server) => {
                     sentences.extend(unoffered(&server));
@@ -158,20 +167,22 @@ impl McpServers {
                 }
                 Err(why) => {
                     let why = why.trim_end_matches('.');
-                    sentences.push(format!("The MCP server `{}` is not there: {why}.", wanted.name));
+                    sentences.push(format!("The MCP server `{}` is not there: {why}.", spec.name));
                 }
             }
         }
-        let edition = self.editions.fetch_add(1, Ordering::Relaxed) + 1;
-        let brought = SessionServers { edition, wanted: wanted.to_vec(), ground, servers };
-        self.sessions().insert((*key).clone(), Arc::new(brought));
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let running = SessionServers { generation, wanted: wanted.to_vec(), ground, servers };
+        self.sessions().insert((*key).clone(), Arc::new(running));
         sentences
     }
 
     async fn start(
         &self,
-        (row, key, ground): (&SessionRow, &Arc<SessionKey>, &WorkspaceRoots),
-        wanted: ServerSpec,
+        row: &SessionRow,
+        key: &Arc<SessionKey>,
+        ground: &WorkspaceRoots,
+        spec: ServerSpec,
     ) -> Result<Server, String> {
         match self.sandbox {
             Sandbox::Full => {}
@@ -185,16 +196,16 @@ impl McpServers {
             return Err(format!("{MAX_RUNNING} servers are running: close sessions that have some"));
         }
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
-        let mut input = wanted.described();
+        let mut input = spec.described();
         input["action"] = BY_OPERATOR.into();
         let call = ToolCall { id: format!("mcp-{number:016x}"), name: MCP_SERVER.to_owned(), input };
         let admission =
             self.out_of_turn.authorize_mcp_server(key, call).await.map_err(|barred| barred.message)?;
         let verdict = admission.entry();
-        if self.brokers.is_closing() {
+        if self.socket_service.is_closing() {
             return Err("the daemon is stopping and starts nothing".to_owned());
         }
-        let way_out = self.brokers.open_for_command(key).await.map_err(|error| error.to_string())?;
+        let egress = self.socket_service.open_for_command(key).await.map_err(|error| error.to_string())?;
         let workspace = workspace_of(&self.home, ground).map_err(|refused| refused.sentence)?;
         let site = Site {
             number,
@@ -204,10 +215,11 @@ impl McpServers {
             hide: self.hide.clone(),
             max_bytes: self.max_bytes,
         };
-        let means = (self.launcher.clone(), &*self.redactor, &self.tasks);
-        let started = Server::start(admission, wanted.clone(), (site, way_out), means).await;
-        let (server, program) = (wanted.name.clone(), wanted.program().to_owned());
-        let definition = digest(&wanted.described());
+        let host =
+            ServerHost { launcher: self.launcher.clone(), redactor: &self.redactor, tasks: &self.tasks };
+        let started = Server::start(admission, spec.clone(), site, egress, host).await;
+        let (server, program) = (spec.name.clone(), spec.program().to_owned());
+        let definition = digest(&spec.described());
         let record = match &started {
             Ok(own) => {
                 McpRecord::ServerStarted { server, program, definition, tools: own.tools.len() as u64 }
@@ -220,45 +232,45 @@ impl McpServers {
 
     /// The tools that the session's agent is offered.
     pub(crate) fn specs(&self, session: &SessionKey) -> Vec<ToolSpec> {
-        let brought = self.of(session);
-        let servers = brought.iter().flat_map(|brought| &brought.servers).filter(|server| server.is_there());
+        let running = self.of(session);
+        let servers = running.iter().flat_map(|running| &running.servers).filter(|server| server.is_there());
         servers.flat_map(|server| server.tools.iter().map(|tool| tool.spec.clone())).collect()
     }
 
     /// The generation and the names of the session's servers; `None` if it has none.
     fn present(&self, session: &SessionKey) -> Option<(u64, Vec<String>)> {
-        let brought = self.of(session)?;
-        let names: Vec<String> = brought.servers.iter().map(|server| server.wanted.name.clone()).collect();
-        (!names.is_empty()).then_some((brought.edition, names))
+        let running = self.of(session)?;
+        let names: Vec<String> = running.servers.iter().map(|server| server.spec.name.clone()).collect();
+        (!names.is_empty()).then_some((running.generation, names))
     }
 
     /// The generation of the session's servers; 0 if it has none.
-    pub fn edition(&self, session: &SessionKey) -> u64 {
-        self.present(session).map_or(0, |(edition, _)| edition)
+    pub fn generation(&self, session: &SessionKey) -> u64 {
+        self.present(session).map_or(0, |(generation, _)| generation)
     }
 
     /// The tools of a server, as a CLI agent sees them; `None` if there is no such server.
-    fn told_of(&self, session: &SessionKey, server: &str) -> Option<Vec<ExposedTool>> {
-        let brought = self.of(session)?;
-        let found = brought.servers.iter().find(|found| found.wanted.name == server)?;
+    fn exposed_tools(&self, session: &SessionKey, server: &str) -> Option<Vec<ExposedTool>> {
+        let running = self.of(session)?;
+        let found = running.servers.iter().find(|found| found.spec.name == server)?;
         let before = format!("{PREFIX}{server}__");
-        let told = |tool: &Tool| {
+        let expose = |tool: &Tool| {
             let ToolSpec { name: called, description, input_schema } = tool.spec.clone();
             let name = called.strip_prefix(&before)?.to_owned();
             Some(ExposedTool { name, called, description, input_schema })
         };
-        Some(found.tools.iter().filter_map(told).collect())
+        Some(found.tools.iter().filter_map(expose).collect())
     }
 
     /// Converts a call of a server's tool to the form that policy knows, which identifies the tool by its definition. Leaves other
     /// calls unchanged.
-    pub(crate) fn as_the_law_knows(&self, session: &SessionKey, call: ToolCall) -> ToolCall {
-        let brought = call.name.starts_with(PREFIX).then(|| self.of(session)).flatten();
-        let servers = brought.iter().flat_map(|brought| &brought.servers);
+    pub(crate) fn to_policy_call(&self, session: &SessionKey, call: ToolCall) -> ToolCall {
+        let running = call.name.starts_with(PREFIX).then(|| self.of(session)).flatten();
+        let servers = running.iter().flat_map(|running| &running.servers);
         let mut tools = servers.flat_map(|server| server.tools.iter().map(move |tool| (server, tool)));
         let Some((server, tool)) = tools.find(|(_, tool)| tool.spec.name == call.name) else { return call };
         let input = json!({
-            "name": server.wanted.name, "action": tool.name, "arguments": call.input, "definition": tool.definition,
+            "name": server.spec.name, "action": tool.name, "arguments": call.input, "definition": tool.definition,
         });
         ToolCall { id: call.id, name: MCP.to_owned(), input }
     }
@@ -267,12 +279,12 @@ impl McpServers {
     pub(crate) async fn call(
         &self,
         session: &SessionKey,
-        (server, tool, definition): (&str, &str, &str),
+        CalledTool { server, tool, definition }: CalledTool<'_>,
         arguments: &Value,
     ) -> Result<String, ToolError> {
-        let brought = self.of(session);
-        let mut servers = brought.iter().flat_map(|brought| &brought.servers);
-        let Some(found) = servers.find(|found| found.wanted.name == server) else {
+        let running = self.of(session);
+        let mut servers = running.iter().flat_map(|running| &running.servers);
+        let Some(found) = servers.find(|found| found.spec.name == server) else {
             return Err(ToolError::new(
                 ToolErrorCode::Unavailable,
                 format!(
@@ -325,8 +337,8 @@ impl McpServers {
 
     /// Ends the servers of a session.
     pub(crate) fn end(&self, session: &SessionKey) {
-        let brought = self.sessions().remove(session);
-        for server in brought.iter().flat_map(|brought| &brought.servers) {
+        let running = self.sessions().remove(session);
+        for server in running.iter().flat_map(|running| &running.servers) {
             server.end();
         }
     }
@@ -362,7 +374,7 @@ fn may_change(gate: &Gate, key: &SessionKey, row: &SessionRow) -> bool {
 
 /// Says which tools of a server are missing.
 fn unoffered(server: &Server) -> Option<String> {
-    let name = &server.wanted.name;
+    let name = &server.spec.name;
     match (server.tools.len(), server.left_out) {
         (0, 0) => Some(format!("The MCP server `{name}` has no tools.")),
         (_, 0) => None,
@@ -375,7 +387,7 @@ fn unoffered(server: &Server) -> Option<String> {
 /// The first servers of a list, each under a unique name, and the names of the others: their name was taken, or there are too
 /// many.
 pub fn named_once(servers: Vec<ServerSpec>) -> (Vec<ServerSpec>, Vec<String>) {
-    let (mut once, mut others): (Vec<ServerSpec>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut once, mut others) = (Vec::<ServerSpec>::new(), Vec::<String>::new());
     for server in servers {
         let is_taken = once.iter().any(|own| own.name == server.name);
         match is_taken || once.len() >= MAX_SERVERS {

@@ -37,7 +37,7 @@ const STDERR_SHOWN: usize = 300;
 /// A running server of a session. Dropping it ends the server.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) wanted: ServerSpec,
+    pub(super) spec: ServerSpec,
     pub(super) tools: Vec<Tool>,
     /// The number of its tools that cannot be offered.
     pub(super) left_out: usize,
@@ -48,27 +48,35 @@ pub(super) struct Server {
     _ends: DropGuard,
 }
 
+/// What the daemon provides for every server.
+pub(super) struct ServerHost<'a> {
+    pub(super) launcher: SandboxLauncher,
+    pub(super) redactor: &'a Redactor,
+    pub(super) tasks: &'a TaskTracker,
+}
+
 impl Server {
     /// Starts a server that the gate admitted, and waits for its list of tools. The error is a sentence without a full stop.
     pub(super) async fn start(
         admission: Admission,
-        wanted: ServerSpec,
-        (site, way_out): (Site, Option<EgressLease>),
-        (launcher, redactor, tasks): (SandboxLauncher, &Redactor, &TaskTracker),
+        spec: ServerSpec,
+        site: Site,
+        egress: Option<EgressLease>,
+        ServerHost { launcher, redactor, tasks }: ServerHost<'_>,
     ) -> Result<Self, String> {
-        let redactor = redactor.clone().with_exact_values(wanted.secrets());
+        let redactor = redactor.clone().with_exact_values(spec.secrets());
         let mut quota = Quota::of_folder(&site.workspace, site.max_bytes);
-        let order = wanted.clone();
+        let launched = spec.clone();
         let starting = tokio::task::spawn_blocking(move || {
-            let profile = site.profile(&order, way_out.as_ref())?;
+            let profile = site.profile(&launched, egress.as_ref())?;
             // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
             let child =
                 launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             // The admission is for this one start.
             drop(admission);
-            Ok::<_, String>((child, way_out))
+            Ok::<_, String>((child, egress))
         });
-        let (mut child, way_out) =
+        let (mut child, egress) =
             starting.await.map_err(|_| "the daemon is being torn down".to_owned())??;
         let broken = |error: io::Error| format!("its pipes cannot be used ({error})");
         let (stdin, stdout, stderr) = pipes(&mut child).map_err(broken)?;
@@ -80,13 +88,13 @@ impl Server {
             Supervisor { client: Arc::clone(&client), said: Arc::clone(&said), end: end.clone() };
         let is_gone = gone.clone().drop_guard();
         tasks.spawn(async move {
-            let _sockets = way_out;
+            let _sockets = egress;
             let over = async { drop(over.readable().await) };
             supervisor.run(child, stderr, over, &mut quota).await;
             drop(is_gone);
         });
         let ends = end.clone().drop_guard();
-        let greeted = tokio::time::timeout(START, client.greet(&wanted, &redactor)).await;
+        let greeted = tokio::time::timeout(START, client.greet(&spec, &redactor)).await;
         let Listing { tools, left_out } = match greeted.unwrap_or(Err(Fault::TimedOut)) {
             Ok(listing) => listing,
             Err(fault) => {
@@ -98,7 +106,7 @@ impl Server {
                 return Err(format!("{why}{}", last_words(&said, &redactor)));
             }
         };
-        Ok(Self { wanted, tools, left_out, client, redactor, end, _ends: ends })
+        Ok(Self { spec, tools, left_out, client, redactor, end, _ends: ends })
     }
 
     /// Ends the server. Open calls fail.

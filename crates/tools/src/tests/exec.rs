@@ -9,12 +9,12 @@ use tribune_records::outcome::{Access, Resource, ToolErrorCode};
 use tribune_runtime::terminal::EndRequest;
 use tribune_runtime::{Terminal, ToolCall};
 
-use crate::DirectLauncher;
+use crate::UnsandboxedLauncher;
 
 use crate::attacks::{Fixture, admitted};
 
 fn fixture() -> Fixture {
-    Fixture::new().with(|tools| tools.with_launcher(Arc::new(DirectLauncher)))
+    Fixture::new().with(|tools| tools.with_launcher(Arc::new(UnsandboxedLauncher)))
 }
 
 async fn run(fixture: &Fixture, command: &str) -> String {

@@ -101,7 +101,7 @@ async fn send(target: &Target, addresses: Vec<SocketAddr>, accept: &str) -> Resu
     })
 }
 
-/// Boxed: the types of the HTTP library are nested too deep for the compiler to check where a turn is spawned.
+/// In a `Box`, because the types of the HTTP library are nested too deep for the compiler to check where a turn is spawned.
 fn begin(
     target: &Target,
     addresses: Vec<SocketAddr>,

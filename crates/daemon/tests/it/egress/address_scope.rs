@@ -74,7 +74,7 @@ async fn host_name_is_resolved_and_checked_for_each_connection() {
     let server = Server::echo().await;
     let setup = Setup::open("agents: { main: [{ host: 'flip.example' }] }").await;
     setup.network.route("93.184.216.34:443", server.address);
-    // The first answer is for the connection; a broker with a second lookup would get the second.
+    // The first answer is for the connection; a proxy with a second lookup would get the second.
     setup.network.name("flip.example", &["93.184.216.34", "127.0.0.1"]);
     let mut tunnel = setup.tunnel("flip.example:443").await;
     tunnel.write_all(&hello(Some("flip.example"))).await.unwrap();

@@ -138,7 +138,7 @@ async fn allowlist_of_one_agent_applies_to_no_other() {
     // An allowlist has no effect without a mandate.
     const OTHER: &str = "agent:bare:cli:local:dm:op";
     setup.begin(OTHER).await;
-    let sockets = setup.daemon.daemon.brokers().open(&super::key(OTHER)).unwrap();
+    let sockets = setup.daemon.daemon.socket_service().open(&super::key(OTHER)).unwrap();
     let mut stream = tokio::net::UnixStream::connect(sockets.egress()).await.unwrap();
     stream.write_all(connect("api.example:443").as_bytes()).await.unwrap();
     let answer = super::rest_of(&mut stream).await;

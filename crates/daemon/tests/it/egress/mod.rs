@@ -199,10 +199,10 @@ impl Setup {
         let egress = Config::parse("config.json5", &text).unwrap().egress;
         let fake = Arc::new(FakeNetwork::default());
         let network = Some(Arc::clone(&fake) as Arc<dyn Network>);
-        let extras = DaemonOverrides { network, broker_limits: plan.limits, ..DaemonOverrides::default() };
+        let extras = DaemonOverrides { network, socket_limits: plan.limits, ..DaemonOverrides::default() };
         let config = Config { egress, ..config() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
-        let sockets = daemon.brokers().open(&key(KEY)).unwrap();
+        let sockets = daemon.socket_service().open(&key(KEY)).unwrap();
         Self { daemon: TestDaemon { daemon, home }, network: fake, sockets }
     }
 
@@ -220,7 +220,7 @@ impl Setup {
     /// Sends these bytes and reads the response to its end.
     async fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut stream = self.connect().await;
-        // The broker stops reading once it can decide.
+        // The proxy stops reading once it can decide.
         let _ = stream.write_all(bytes.as_ref()).await;
         rest_of(&mut stream).await
     }

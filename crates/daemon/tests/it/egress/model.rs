@@ -55,7 +55,7 @@ impl Setup {
         let env = |name: &str| (name == "FAKE_API_KEY").then(|| SECRET.to_owned());
         let extras = DaemonOverrides { env: Some(Arc::new(env)), ..DaemonOverrides::default() };
         let daemon = Daemon::start_with(&home.home, &config, Arc::new(SystemClock), extras).await.unwrap();
-        let sockets = daemon.brokers().open(&key(KEY)).unwrap();
+        let sockets = daemon.socket_service().open(&key(KEY)).unwrap();
         Self { daemon: TestDaemon { daemon, home }, upstream, sockets }
     }
 
@@ -142,7 +142,7 @@ async fn sandbox_reaches_only_its_own_model_on_the_allowed_paths() {
     }
     assert_eq!(setup.upstream.requests().len(), 0);
     // An agent without a model has none on its socket either.
-    let other = setup.daemon.daemon.brokers().open(&key("agent:mute:cli:local:dm:op")).unwrap();
+    let other = setup.daemon.daemon.socket_service().open(&key("agent:mute:cli:local:dm:op")).unwrap();
     let (status, answer) = send(&other, "/v1/messages", &message("m")).await;
     assert_eq!(status, 403);
     assert!(answer.contains("has no model"), "{answer}");
@@ -161,7 +161,7 @@ async fn s9_sandbox_requests_are_charged_to_the_session_up_to_its_limit() {
     assert!(answer.contains("the limit of"), "{answer}");
     assert_eq!(setup.upstream.requests().len(), 1);
     // Another session has its own budget.
-    let other = setup.daemon.daemon.brokers().open(&key("agent:main:cli:local:dm:two")).unwrap();
+    let other = setup.daemon.daemon.socket_service().open(&key("agent:main:cli:local:dm:two")).unwrap();
     setup.upstream.reply(ModelOutput::new().text("two").usage(10, 5, 0).anthropic());
     assert_eq!(send(&other, "/v1/messages", &message("m")).await.0, 200);
     setup.ended(2).await;

@@ -59,7 +59,7 @@ async fn sockets_are_private_to_their_owner_and_silent() {
     }
     assert_eq!((mode(&dir), mode(&setup.sockets.egress())), (0o700, 0o600));
     // Each open has its own directory, which is removed at its end.
-    let other = setup.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
+    let other = setup.daemon.daemon.socket_service().open(&super::key(super::KEY)).unwrap();
     let second = other.dir().to_owned();
     assert_ne!(second, dir);
     drop(other);
@@ -71,7 +71,7 @@ async fn sockets_are_private_to_their_owner_and_silent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_a_session_ends_its_connections() {
     let (setup, _server) = start_echo(SocketLimits::default()).await;
-    let sockets = setup.daemon.daemon.brokers().open(&super::key(super::KEY)).unwrap();
+    let sockets = setup.daemon.daemon.socket_service().open(&super::key(super::KEY)).unwrap();
     let mut tunnel = tokio::net::UnixStream::connect(sockets.egress()).await.unwrap();
     tunnel.write_all(connect("a.example:443").as_bytes()).await.unwrap();
     super::established(&mut tunnel).await;
