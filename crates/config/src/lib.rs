@@ -44,7 +44,7 @@ use crate::hook_spec::HookSpec;
 use crate::url::{HostPort, SearchEndpoint};
 
 /// Largest configuration file in bytes. The example, which has every key with a comment, is far smaller.
-pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_CONFIG_BYTES: usize = 256 * 1024;
 
 /// Every key at its default, with a comment on its purpose.
 pub const EXAMPLE: &str = include_str!("example.json5");

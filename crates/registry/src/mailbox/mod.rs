@@ -47,16 +47,16 @@ pub const MAX_NAME_BYTES: usize = 128;
 pub const MESSAGES_PER_TURN: usize = 32;
 
 /// Most unread messages of an agent. At this limit, further ones are rejected.
-pub const MAX_UNREAD: usize = 1000;
+pub(crate) const MAX_UNREAD: usize = 1000;
 
 /// Most bytes of unread lines per agent, so that an agent that never reads cannot fill the file for all.
-pub const MAX_UNREAD_BYTES: u64 = 2 * 1024 * 1024;
+pub(crate) const MAX_UNREAD_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Largest file in bytes. In a file that other programs made larger, messages beyond it wait for compaction.
 pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A smaller file is not worth compacting.
-pub const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
+pub(crate) const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
 
 /// One mailbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]

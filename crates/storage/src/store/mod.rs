@@ -48,7 +48,7 @@ use self::views::Views;
 use crate::clock::Clock;
 use crate::home::{Home, HomeLock};
 use crate::keys;
-use crate::wal::{Wal, WalEpoch};
+use crate::wal::{Wal, WalEpoch, WalPosition};
 
 /// The open store. Dropping it finishes queued appends first.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Store {
         if views.size() == 0 && key.exists() {
             return Err(gone());
         }
-        let known = if views.size() == 0 { None } else { known_epoch(&connection).map_err(failed)? };
+        let known = if views.size() == 0 { None } else { wal_position(&connection).map_err(failed)? };
         let (wal, unapplied) = Wal::open(home, known)?;
         let (mut sequencer, key, beginning) = if views.size() == 0 {
             let signer = keys::generate(name)?;
@@ -191,12 +191,12 @@ fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError>
     loaded.ok_or_else(|| damaged(path, "the stored tree does not fit the number of entries"))
 }
 
-/// The WAL epoch that was applied to this database, and the newest applied record.
-fn known_epoch(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
+/// How far this database has applied the WAL.
+fn wal_position(connection: &Connection) -> rusqlite::Result<Option<WalPosition>> {
     let row = connection.query_row("SELECT book, posted FROM checkpoint", [], |row| {
         Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, u64>(1)?))
     });
-    Ok(row.optional()?.and_then(|(epoch, applied)| Some((WalEpoch(epoch?), applied))))
+    Ok(row.optional()?.and_then(|(epoch, applied)| Some(WalPosition { epoch: WalEpoch(epoch?), applied })))
 }
 
 /// A cheap check of the newest state, so that nothing is appended to a log that is broken at its end. `verify` checks

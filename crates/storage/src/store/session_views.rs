@@ -64,6 +64,12 @@ struct SessionView<'a> {
     entry: &'a EntryText,
 }
 
+/// What a completed turn stores of its output.
+struct TurnOutput {
+    hash: String,
+    usage: String,
+}
+
 /// The columns of a session that its next row depends on.
 struct SessionHead {
     id: String,
@@ -164,7 +170,8 @@ impl SessionView<'_> {
             TurnPhase::Started => self.turn_started(&session, &record),
             TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
                 let usage = serde_json::to_string(&usage).unwrap_or_default();
-                self.turn_ended(&session, stop_reason, Some((&outputs_hash, &usage)))?;
+                let output = TurnOutput { hash: outputs_hash.to_string(), usage };
+                self.turn_ended(&session, stop_reason, Some(&output))?;
                 self.message(&session, Role::Assistant.as_str(), &outputs_hash, None)
             }
             TurnPhase::Interrupted => self.turn_ended(&session, StopReason::Interrupted, None),
@@ -200,14 +207,14 @@ impl SessionView<'_> {
         &self,
         session: &SessionHead,
         stop_reason: StopReason,
-        output: Option<(&Commitment, &str)>,
+        output: Option<&TurnOutput>,
     ) -> rusqlite::Result<()> {
         self.run(
             "UPDATE turns SET output_hash = ?2, usage = ?3, stop_reason = ?4, completed_at = ?5 WHERE idx = ?1",
             params![
                 session.last_turn,
-                output.map(|(hash, _)| hash.to_string()),
-                output.map(|(_, usage)| usage),
+                output.map(|output| &output.hash),
+                output.map(|output| &output.usage),
                 stop_reason.as_str(),
                 self.at(),
             ],

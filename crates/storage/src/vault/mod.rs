@@ -34,7 +34,7 @@ use crate::store::connection::Access;
 use crate::store::sqlite_wal::SqliteWal;
 use crate::store::{Store, StoreError, checkpointer, connection};
 use crate::wal::permits::QueuePermits;
-use crate::wal::{ApplierRequest, ReadPoint, Target, Wal, WalPart, WalRecord};
+use crate::wal::{ApplierRequest, ReadPoint, Target, Wal, WalPart, WalPosition, WalRecord};
 
 /// Largest number of queued requests; the next caller waits for a permit.
 const QUEUE: usize = 512;
@@ -203,7 +203,7 @@ impl Vault {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         writer::prepare(&connection).map_err(failed)?;
         let (wal, wal_key) = (store.wal()?, wal_codec::key(&key));
-        let known = writer::known_epoch(&connection).map_err(failed)?;
+        let known = writer::wal_position(&connection).map_err(failed)?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let database = path.clone();
         let checkpointer = Checkpointer::new(move || connection::open_keyed(&database, &key, Access::Write));
@@ -218,7 +218,7 @@ impl Vault {
         };
         let left = wal.unapplied_for_vault();
         let applied = match (known, &left) {
-            (Some((epoch, applied)), left) if epoch == wal.epoch() => {
+            (Some(WalPosition { epoch, applied }), left) if epoch == wal.epoch() => {
                 left.as_ref().map_or(Ok(applied), |left| writing.apply_unapplied(left, applied, &wal_key))?
             }
             (Some(_), Some(_)) => {

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::checkpointer::Checkpointer;
 use crate::store::sqlite_wal::SqliteWal;
 use crate::wal::permits::Permit;
-use crate::wal::{Target, UnappliedRecords, Wal, WalEpoch};
+use crate::wal::{Target, UnappliedRecords, Wal, WalEpoch, WalPosition};
 
 /// Largest number of requests in one commit.
 const MAX_BATCH: usize = 256;
@@ -103,10 +103,10 @@ const APPLIED: &str = "
         number INTEGER NOT NULL
     ) STRICT;";
 
-/// The WAL epoch that was applied to the vault, and the newest applied record.
-pub(super) fn known_epoch(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
+/// How far the vault has applied the WAL.
+pub(super) fn wal_position(connection: &Connection) -> rusqlite::Result<Option<WalPosition>> {
     let row = connection.query_row("SELECT book, number FROM posted", [], |row| {
-        Ok((WalEpoch(row.get(0)?), row.get::<_, u64>(1)?))
+        Ok(WalPosition { epoch: WalEpoch(row.get(0)?), applied: row.get(1)? })
     });
     row.optional()
 }

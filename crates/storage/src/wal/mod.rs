@@ -54,6 +54,14 @@ impl WalEpoch {
     }
 }
 
+/// How far a database has applied the WAL. A database without one was closed cleanly and does not need the WAL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WalPosition {
+    pub(crate) epoch: WalEpoch,
+    /// The newest record that it has applied.
+    pub(crate) applied: u64,
+}
+
 /// One record as recovery reads it at startup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnappliedRecord {

@@ -11,8 +11,8 @@ use super::flusher::Flusher;
 use super::frame::CheckpointBase;
 use super::watermarks::{Target, Watermarks};
 use super::{
-    Applier, ApplierRequest, UnappliedRecord, Wal, WalEpoch, WalInner, WalQueue, WriterState, failure, file,
-    frame,
+    Applier, ApplierRequest, UnappliedRecord, Wal, WalEpoch, WalInner, WalPosition, WalQueue, WriterState,
+    failure, file, frame,
 };
 use crate::home::Home;
 use crate::store::StoreError;
@@ -60,11 +60,11 @@ impl Wal {
         Ok(Some(aside))
     }
 
-    /// Opens the WAL of `home`, whose lock the caller holds. `known` is the epoch that the ledger was applied from and the
-    /// newest applied record; none after a clean shutdown. Returns the records that the ledger has not applied yet.
+    /// Opens the WAL of `home`, whose lock the caller holds. `known` is how far the ledger has applied it; none after a clean
+    /// shutdown. Returns the records that the ledger has not applied yet.
     pub(crate) fn open(
         home: &Home,
-        known: Option<(WalEpoch, u64)>,
+        known: Option<WalPosition>,
     ) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
         let path = Self::path(home);
         let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
@@ -80,23 +80,23 @@ impl Wal {
         let applied = match (known, scan.begun) {
             (None, None) if scan.blank => 0,
             (None, _) => return Err(damaged("it holds records that this log never had")),
-            (Some((epoch, _)), Some((id, _))) if epoch != id => {
+            (Some(known), Some((epoch, _))) if known.epoch != epoch => {
                 return Err(damaged("it belongs to another log"));
             }
-            (Some((_, applied)), Some((_, base))) if applied < base.ledger => {
+            (Some(known), Some((_, base))) if known.applied < base.ledger => {
                 return Err(damaged("it continues from a newer state than the log has"));
             }
-            (Some((epoch, applied)), _)
-                if scan.has_lost(epoch, applied, |record| !record.ledger.is_empty()) =>
+            (Some(known), _)
+                if scan.has_lost(known.epoch, known.applied, |record| !record.ledger.is_empty()) =>
             {
                 return Err(damaged("a frame in it cannot be read, and newer frames follow it"));
             }
-            (Some((_, applied)), _) => applied,
+            (Some(known), _) => known.applied,
         };
         let last = scan.records.last().map_or(applied, |last| last.number.max(applied));
-        let unapplied = known.and_then(|(epoch, _)| unapplied_for_vault(&scan, epoch));
+        let unapplied = known.and_then(|known| unapplied_for_vault(&scan, known.epoch));
         let epoch = match (known, &unapplied) {
-            (Some((epoch, _)), Some(_)) => epoch,
+            (Some(known), Some(_)) => known.epoch,
             _ => WalEpoch::generate().map_err(failed)?,
         };
         let file = WalFile::open(&path).map_err(failed)?;
