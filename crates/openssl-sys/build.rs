@@ -6,7 +6,7 @@ use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=include");
-    let headers = aws_lc_headers().join("openssl");
+    let headers = aws_lc_headers().ok_or("aws-lc-sys does not say where its headers are")?.join("openssl");
     let include = PathBuf::from(env::var("OUT_DIR")?).join("include");
     let target = include.join("openssl");
     fs::create_dir_all(&target)?;
@@ -23,13 +23,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The include folder of aws-lc-sys. The name of its variable contains the version.
-fn aws_lc_headers() -> PathBuf {
-    env::vars_os()
-        .find(|(name, _)| {
-            name.to_str().is_some_and(|name| name.starts_with("DEP_AWS_LC_") && name.ends_with("_INCLUDE"))
-        })
-        .map(|(_, folder)| PathBuf::from(folder))
-        .expect("aws-lc-sys tells where its headers are")
+fn aws_lc_headers() -> Option<PathBuf> {
+    let is_include = |name: &str| name.starts_with("DEP_AWS_LC_") && name.ends_with("_INCLUDE");
+    let (_, folder) = env::vars_os().find(|(name, _)| name.to_str().is_some_and(is_include))?;
+    Some(PathBuf::from(folder))
 }
 
 fn append(file: &Path, text: &str) -> std::io::Result<()> {

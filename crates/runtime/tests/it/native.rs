@@ -19,8 +19,8 @@ use tribune_runtime::native::{
 };
 use tribune_runtime::{
     AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, ErrorKind, EventKind, Handle, PermissionOutcome,
-    ReportedOutcome, RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall, ToolOutcome,
-    ToolSpec, Toolbox, TurnInput,
+    ReportedOutcome, RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall,
+    ToolOutcome, ToolSpec, Toolbox, TurnInput,
 };
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 

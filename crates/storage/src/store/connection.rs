@@ -195,3 +195,37 @@ fn percent_encode(path: &Path) -> String {
         .map(|byte| if keep(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database of SQLCipher 4.12 over OpenSSL 3.6, under [`FIXTURE_KEY`].
+    const WRITTEN_WITH_OPENSSL: &[u8] = include_bytes!("../../fixtures/written_with_openssl.db");
+    const FIXTURE_KEY: &str = "a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5";
+
+    fn fixture(folder: &tempfile::TempDir) -> std::path::PathBuf {
+        let path = folder.path().join("keyed.db");
+        std::fs::write(&path, WRITTEN_WITH_OPENSSL).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_database_written_with_openssl_opens() {
+        let folder = tempfile::tempdir().unwrap();
+        let keyed = open_keyed(&fixture(&folder), FIXTURE_KEY, Access::Write).unwrap();
+        let text: String = keyed.query_row("SELECT text FROM texts", [], |row| row.get(0)).unwrap();
+        assert_eq!(text, "written with OpenSSL");
+    }
+
+    #[test]
+    fn a_wrong_key_or_a_changed_page_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fixture(&folder);
+        assert!(open_keyed(&path, &FIXTURE_KEY.replace('a', "b"), Access::Read).is_err());
+        let mut bytes = WRITTEN_WITH_OPENSSL.to_vec();
+        bytes[100] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert!(open_keyed(&path, FIXTURE_KEY, Access::Read).is_err());
+    }
+}
