@@ -39,7 +39,7 @@ use tribune_storage::home::Home;
 use tribune_tools::mcp::WRITE_TOOLS;
 use tribune_tools::mcp::{McpEndpoint, McpServers};
 
-pub use self::canary_target::CliStage;
+pub use self::canary_target::CliTarget;
 use self::launch_profile::LaunchSpec;
 use self::process::SandboxedProcess;
 use self::process_count::SandboxProcessCounter;

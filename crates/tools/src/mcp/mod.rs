@@ -351,7 +351,7 @@ impl McpServers {
     }
 
     /// Ends every server and waits until they are gone.
-    pub async fn leave(&self) {
+    pub async fn close(&self) {
         self.stop_all();
         self.tasks.close();
         self.tasks.wait().await;
