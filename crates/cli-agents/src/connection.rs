@@ -5,22 +5,27 @@
 //! and the supervisor of the process ends the agent.
 
 mod end;
+mod fault;
+mod pipes;
 mod reception;
 mod requests;
+mod turn_receiver;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tribune_runtime::{ErrorKind, EventKind, RuntimeError};
+use tribune_json_rpc::LineReader;
+use tribune_runtime::EventKind;
 
 use self::end::ConnectionEnd;
+pub(crate) use self::fault::ConnectionFault;
 use self::reception::Reception;
 use self::requests::PendingRequests;
-use crate::bounded_lines::{BoundedLines, LineError};
-use crate::codec::{AgentMessage, CallPhase, ErrorResponse, MessageCodec};
+pub(crate) use self::turn_receiver::{Incoming, ListenPhase, TurnReceiver};
+use crate::codec::{AgentMessage, MessageCodec};
 
 /// How long an agent may take for each response of the handshake. The slowest of the known ones needed nine seconds.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -28,66 +33,8 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Messages that wait to be written, and to be received by the turn.
 const QUEUE: usize = 32;
 
-/// How long the agent may leave a line of ours unread.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The reason for a response without a request.
 const UNKNOWN_RESPONSE: &str = "it responded to a request that was not made";
-
-/// A message of the agent's, for the turn that listens.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// A notification: its line as it came, and the parsed value.
-    Notification {
-        line: String,
-        params: Value,
-    },
-    Request {
-        id: Value,
-        method: String,
-        params: Value,
-        line: String,
-    },
-    /// A notification outside the protocol.
-    OutOfProtocol {
-        method: String,
-        line: String,
-    },
-}
-
-/// The reason for which there is no response.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ConnectionFault {
-    /// The agent answered with an error.
-    Refused(ErrorResponse),
-    /// The connection is broken.
-    Broken(String),
-    TimedOut,
-}
-
-impl ConnectionFault {
-    /// The error in a sentence that names the request.
-    pub(crate) fn into_error(self, method: &str) -> RuntimeError {
-        match self {
-            Self::Refused(refusal) => RuntimeError::new(
-                ErrorKind::AgentRefused,
-                format!("the agent refused {method}: {}", refusal.message),
-            ),
-            Self::Broken(why) => {
-                let what =
-                    format!("the connection to the agent is broken: {why}; the next turn starts it again");
-                RuntimeError::new(ErrorKind::AgentEnded, what)
-            }
-            Self::TimedOut => {
-                let what = format!(
-                    "the agent did not answer {method} within {} s: try again",
-                    HANDSHAKE_TIMEOUT.as_secs()
-                );
-                RuntimeError::new(ErrorKind::AgentSilent, what)
-            }
-        }
-    }
-}
 
 /// The pipes of one agent; clones share them.
 #[derive(Clone)]
@@ -101,58 +48,6 @@ struct Shared {
     end: ConnectionEnd,
     /// An event of the handshake, for the first turn.
     opening: Mutex<Option<EventKind>>,
-}
-
-/// The phase in which messages are received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListenPhase {
-    Handshake,
-    Turn,
-}
-
-/// Receives the agent's messages. Messages that it did not take count as sent while nobody listened.
-pub(crate) struct TurnReceiver {
-    connection: AgentConnection,
-    phase: ListenPhase,
-    /// The number of this receiver among those of the connection.
-    number: u64,
-    messages: mpsc::Receiver<Incoming>,
-}
-
-impl TurnReceiver {
-    /// The next message. Never `None` while the connection is there.
-    pub(crate) async fn next(&mut self) -> Option<Incoming> {
-        let message = self.messages.recv().await?;
-        let (Incoming::Notification { params, .. } | Incoming::Request { params, .. }) = &message else {
-            return Some(message);
-        };
-        let Shared { codec, reception, .. } = &*self.connection.0;
-        if let Some((id, CallPhase::Active)) = codec.call(params) {
-            reception.note_call(id);
-        }
-        Some(message)
-    }
-}
-
-impl Drop for TurnReceiver {
-    fn drop(&mut self) {
-        let Shared { codec, output, reception, .. } = &*self.connection.0;
-        // Before the receiver is closed: a message that arrives from here on comes after the turn.
-        if self.phase == ListenPhase::Turn && reception.is_newest(self.number) {
-            reception.mark_idle();
-        }
-        self.messages.close();
-        while let Ok(message) = self.messages.try_recv() {
-            match message {
-                Incoming::Request { id, method, .. } => {
-                    // If the queue is full, the request stays without an answer.
-                    let _ = output.try_send(codec.reject_request(&id, &method));
-                }
-                Incoming::Notification { params, .. } => reception.record_violation(*codec, &params),
-                Incoming::OutOfProtocol { .. } => {}
-            }
-        }
-    }
 }
 
 impl AgentConnection {
@@ -171,8 +66,8 @@ impl AgentConnection {
             end: ConnectionEnd::default(),
             opening: Mutex::default(),
         }));
-        let reading = read(connection.clone(), BoundedLines::new(stdout, codec.max_line_bytes()));
-        let writing = write(connection.clone(), stdin, lines);
+        let reading = pipes::read(connection.clone(), LineReader::new(stdout, codec.max_line_bytes()));
+        let writing = pipes::write(connection.clone(), stdin, lines);
         (connection, reading, writing)
     }
 
@@ -334,169 +229,5 @@ impl AgentConnection {
     }
 }
 
-async fn read(connection: AgentConnection, mut lines: BoundedLines<impl AsyncRead + Unpin>) {
-    let Shared { codec, reception, end, .. } = &*connection.0;
-    let fault = loop {
-        let line = tokio::select! {
-            line = lines.next() => line,
-            () = end.broken() => return,
-        };
-        match line {
-            Ok(line) if line.trim().is_empty() => {}
-            Ok(line) => {
-                if !connection.take(line).await && reception.count_junk_line() {
-                    break format!("it writes what is no {}", codec.protocol().title());
-                }
-            }
-            // The supervisor of the process finds the reason.
-            Err(LineError::Eof) => return end.close_output(),
-            Err(LineError::TooLong) => {
-                break format!("it wrote a line of more than {} bytes", codec.max_line_bytes());
-            }
-            Err(LineError::Io(error)) => break format!("its output cannot be read ({error})"),
-        }
-    };
-    connection.disconnect(fault);
-}
-
-async fn write(
-    connection: AgentConnection,
-    mut stdin: impl AsyncWrite + Unpin,
-    mut lines: mpsc::Receiver<String>,
-) {
-    loop {
-        let line = tokio::select! {
-            biased;
-            () = connection.0.end.broken() => return,
-            Some(line) = lines.recv() => line,
-        };
-        let writing = async {
-            stdin.write_all(line.as_bytes()).await?;
-            stdin.write_all(b"\n").await?;
-            stdin.flush().await
-        };
-        match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                return connection.disconnect_exited(format!("it takes no more input ({error})"));
-            }
-            Err(_) => return connection.disconnect("it does not read its input"),
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use tokio::io::{AsyncBufReadExt as _, BufReader, DuplexStream};
-
-    use super::reception::MAX_JUNK_LINES;
-    use super::*;
-
-    /// A connection, and the agent's ends of its pipes.
-    fn linked() -> (AgentConnection, DuplexStream, BufReader<DuplexStream>) {
-        let (ours_in, theirs_in) = tokio::io::duplex(1 << 16);
-        let (theirs_out, ours_out) = tokio::io::duplex(1 << 16);
-        let (link, reading, writing) = AgentConnection::new(&crate::acp::Acp, ours_in, ours_out);
-        tokio::spawn(reading);
-        tokio::spawn(writing);
-        (link, theirs_out, BufReader::new(theirs_in))
-    }
-
-    async fn told(from: &mut BufReader<DuplexStream>) -> Value {
-        let mut line = String::new();
-        from.read_line(&mut line).await.unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    #[tokio::test]
-    async fn responses_find_their_request_and_late_ones_are_ignored() {
-        let (link, mut agent, mut input) = linked();
-        let asking = link.clone();
-        let asked = tokio::spawn(async move { asking.request("m", &json!({})).await });
-        let id = told(&mut input).await["id"].clone();
-        let twice = format!("{{\"id\":{id},\"result\":7}}\n{{\"id\":{id},\"result\":8}}\nwarning: x\n\n");
-        agent.write_all(twice.as_bytes()).await.unwrap();
-        assert_eq!(asked.await.unwrap(), Ok(json!(7)));
-        assert!(!link.is_broken());
-        agent.write_all(b"{\"id\":99,\"result\":1}\n").await.unwrap();
-        assert_eq!(link.broken().await, "it responded to a request that was not made");
-        assert!(matches!(link.request("m", &json!({})).await, Err(ConnectionFault::Broken(_))));
-    }
-
-    #[tokio::test]
-    async fn requests_are_refused_while_no_turn_listens() {
-        let (link, mut agent, mut input) = linked();
-        agent.write_all(b"{\"id\":\"a\",\"method\":\"session/request_permission\"}\n").await.unwrap();
-        assert_eq!(told(&mut input).await["result"]["outcome"]["outcome"], "cancelled");
-        agent.write_all(b"{\"id\":0,\"method\":\"fs/write_text_file\"}\n").await.unwrap();
-        let refused = told(&mut input).await;
-        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(0), &json!(-32603)));
-        assert_eq!(link.violation(), None);
-        let of = |id: &str, kind: &str, status: &str| {
-            let call = json!({ "sessionUpdate": kind, "toolCallId": id, "status": status });
-            format!("{}\n", json!({ "method": "session/update", "params": { "update": call } }))
-        };
-        let update = |kind: &str, status: &str| of("t", kind, status);
-        // An old conversation is reported again; then a turn ends, and its last notification comes late.
-        agent.write_all(update("tool_call", "completed").as_bytes()).await.unwrap();
-        agent.write_all(b"{\"id\":1,\"method\":\"x\"}\n").await.unwrap();
-        told(&mut input).await;
-        let mut ear = link.listen(ListenPhase::Turn);
-        agent.write_all(update("tool_call", "in_progress").as_bytes()).await.unwrap();
-        ear.next().await.unwrap();
-        link.mark_idle();
-        drop(ear);
-        agent.write_all(update("tool_call_update", "completed").as_bytes()).await.unwrap();
-        agent.write_all(b"{\"id\":1,\"method\":\"x\"}\n").await.unwrap();
-        told(&mut input).await;
-        assert_eq!(link.violation(), None);
-        agent.write_all(of("another", "tool_call_update", "completed").as_bytes()).await.unwrap();
-        agent.write_all(b"{\"id\":1,\"method\":\"x\"}\n").await.unwrap();
-        told(&mut input).await;
-        assert!(link.violation().is_some(), "a call that no turn knew");
-    }
-
-    /// The turn took its response, and its end was not noted yet.
-    #[tokio::test]
-    async fn messages_that_a_turn_did_not_take_come_after_it() {
-        let (link, mut agent, mut input) = linked();
-        let ear = link.listen(ListenPhase::Turn);
-        let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "status": "completed" });
-        let line = json!({ "method": "session/update", "params": { "update": call } });
-        agent.write_all(format!("{line}\n{{\"id\":1,\"method\":\"x\"}}\n").as_bytes()).await.unwrap();
-        drop(ear);
-        told(&mut input).await;
-        assert!(link.violation().is_some());
-    }
-
-    #[tokio::test]
-    async fn work_between_turns_is_a_violation() {
-        for status in ["pending", "in_progress", "completed"] {
-            let (link, mut agent, mut input) = linked();
-            link.mark_idle();
-            let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "status": status });
-            let line = json!({ "method": "session/update", "params": { "update": call } });
-            agent.write_all(format!("{line}\n{{\"id\":1,\"method\":\"x\"}}\n").as_bytes()).await.unwrap();
-            told(&mut input).await;
-            assert!(link.violation().is_some(), "{status}");
-        }
-    }
-
-    #[tokio::test]
-    async fn junk_lines_and_endless_lines_break_the_connection() {
-        let (link, mut agent, _input) = linked();
-        agent.write_all("no message\n".repeat(MAX_JUNK_LINES + 1).as_bytes()).await.unwrap();
-        assert_eq!(link.broken().await, "it writes what is no ACP");
-        let (link, mut agent, _input) = linked();
-        let endless = tokio::spawn(async move { while agent.write_all(&[b'x'; 1 << 16]).await.is_ok() {} });
-        assert!(link.broken().await.starts_with("it wrote a line of more than"));
-        endless.await.unwrap();
-        let (link, agent, _input) = linked();
-        drop(agent);
-        link.ended().await;
-        link.disconnect("first");
-        link.disconnect("second");
-        assert_eq!(link.broken().await, "first");
-    }
-}
+mod tests;

@@ -16,7 +16,6 @@
 pub mod acp;
 mod agent_protocol;
 mod backend;
-mod bounded_lines;
 mod call_join;
 pub mod claude_code;
 mod codec;

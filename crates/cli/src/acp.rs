@@ -8,11 +8,12 @@ use std::io::{BufReader, Write as _};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tribune_client::ClientError;
 use tribune_client::acp::{self, AcpReceiver, AcpSender};
+use tribune_json_rpc::{self as json_rpc, ErrorObject, INTERNAL_ERROR, INVALID_PARAMS};
 use tribune_runtime::{AgentId, SessionKey};
 use tribune_storage::home::Home;
 
@@ -114,15 +115,14 @@ fn read_lines(most: usize) -> mpsc::Receiver<InputLine> {
 
 /// The error answer to a request that did not reach the daemon.
 fn failure(id: &Value, code: i64, word: &str, message: &str) -> String {
-    let error = json!({ "code": code, "message": message, "data": { "code": word } });
-    json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+    json_rpc::error_response(id, &ErrorObject::named(code, word, message))
 }
 
 fn too_large(id: &Value, most: usize) -> String {
     let what = format!(
         "the message is larger than {most} bytes: send less at once, or raise gateway.maxMessageBytes"
     );
-    failure(id, -32602, "too_large", &what)
+    failure(id, INVALID_PARAMS, "too_large", &what)
 }
 
 /// Forwards lines in both directions until either side ends.
@@ -213,7 +213,7 @@ async fn reject_all(mut lines: mpsc::Receiver<InputLine>, why: &str) {
             InputLine::TooLong { id, .. } => id,
         };
         if let Some(id) = id
-            && out.send(failure(&id, -32603, "no_daemon", why)).await.is_err()
+            && out.send(failure(&id, INTERNAL_ERROR, "no_daemon", why)).await.is_err()
         {
             return;
         }

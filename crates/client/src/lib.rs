@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::handshake::client::Response;
@@ -16,6 +15,7 @@ use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use tribune_json_rpc::{Repeated, RpcMessage};
 
 /// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,15 +76,6 @@ pub struct RpcClient {
     buffered: VecDeque<Notification>,
 }
 
-#[derive(Deserialize)]
-struct RpcFrame {
-    id: Option<Value>,
-    result: Option<Value>,
-    error: Option<Value>,
-    method: Option<String>,
-    params: Option<Value>,
-}
-
 impl RpcClient {
     /// Connects to `address` (`127.0.0.1:18789`): with a token as the operator, without one as an anonymous caller.
     pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
@@ -96,8 +87,7 @@ impl RpcClient {
     pub async fn send(&mut self, method: &str, params: &Value) -> Result<u64, ClientError> {
         let id = self.next_id;
         self.next_id += 1;
-        let frame = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.send_text(frame.to_string()).await?;
+        self.send_text(tribune_json_rpc::request(id, method, params)).await?;
         Ok(id)
     }
 
@@ -125,21 +115,7 @@ impl RpcClient {
                 Some(Ok(_)) => continue,
                 Some(Err(_)) | None => return Err(ClientError::Closed(String::new())),
             };
-            let frame: RpcFrame = serde_json::from_str(&text).map_err(|_| ClientError::InvalidMessage)?;
-            if let Some(method) = frame.method {
-                let params = frame.params.unwrap_or(Value::Null);
-                return Ok(RpcIncoming::Notification(Notification { method, params }));
-            }
-            let answer = match (frame.error, frame.result) {
-                (Some(error), _) => Err(ClientError::Rpc {
-                    code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
-                    message: error["message"].as_str().unwrap_or_default().to_owned(),
-                }),
-                (None, Some(result)) => Ok(result),
-                (None, None) => return Err(ClientError::InvalidMessage),
-            };
-            let id = frame.id.as_ref().and_then(Value::as_u64).unwrap_or(0);
-            return Ok(RpcIncoming::Response(id, answer));
+            return parse(&text).ok_or(ClientError::InvalidMessage);
         }
     }
 
@@ -169,6 +145,33 @@ impl RpcClient {
     pub async fn close(mut self) {
         let _ = self.socket.close(None).await;
     }
+}
+
+/// Parses a message of the daemon.
+fn parse(text: &str) -> Option<RpcIncoming> {
+    let message = serde_json::from_str::<RpcMessage<Value>>(text).ok()?;
+    if message.repeated != Repeated::None {
+        return None;
+    }
+    match message.method {
+        Some(Value::String(method)) => {
+            let params = message.params.unwrap_or_default();
+            return Some(RpcIncoming::Notification(Notification { method, params }));
+        }
+        Some(Value::Null) | None => {}
+        Some(_) => return None,
+    }
+    let is_given = |member: &Value| !member.is_null();
+    let answer = match (message.error.filter(is_given), message.result.filter(is_given)) {
+        (Some(error), _) => Err(ClientError::Rpc {
+            code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
+            message: error["message"].as_str().unwrap_or_default().to_owned(),
+        }),
+        (None, Some(result)) => Ok(result),
+        (None, None) => return None,
+    };
+    let id = message.id.as_ref().and_then(Value::as_u64).unwrap_or(0);
+    Some(RpcIncoming::Response(id, answer))
 }
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;

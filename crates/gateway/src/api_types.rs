@@ -8,61 +8,61 @@ use tribune_runtime::ContentBlock;
 use tribune_storage::store::{Heartbeat, MessageRow, SessionRow, StoredEntry, TurnRow};
 use utoipa::ToSchema;
 
-use super::schema;
+use crate::schema;
 
 /// `session.init`: opens a session, or finds it open.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SessionInit {
+pub(crate) struct SessionInit {
     /// `agent:AGENT:CHANNEL:ACCOUNT:dm:PEER`. Without it, the caller's own session with `agent_id`.
-    pub session_key: Option<String>,
+    pub(crate) session_key: Option<String>,
     /// Without it and without a key: `main`.
-    pub agent_id: Option<String>,
+    pub(crate) agent_id: Option<String>,
     /// `persistent`, `domain` or `oneshot`. Without it a session keeps its mode, and a new one is `domain`.
-    pub mode: Option<String>,
+    pub(crate) mode: Option<String>,
     /// `provider:model`, for the operator: use this model instead of the agent's own. A session that is open with another
     /// model is reopened; its conversation stays.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// For the operator: the absolute path of a folder on this machine that the session works in instead of its agent's
     /// workspace. A session that is open elsewhere is reopened; its conversation stays.
-    pub workspace: Option<String>,
+    pub(crate) workspace: Option<String>,
 }
 
 /// Names one session.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SessionRef {
+pub(crate) struct SessionRef {
     /// `agent:AGENT:CHANNEL:ACCOUNT:dm:PEER`.
-    pub session_key: String,
+    pub(crate) session_key: String,
 }
 
 /// `session.list`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct SessionList {
+pub(crate) struct SessionList {
     /// Only sessions of this agent.
-    pub agent_id: Option<String>,
+    pub(crate) agent_id: Option<String>,
     /// Only sessions in this state: `idle`, `running`, `cancelled` or `closed`.
-    pub state: Option<String>,
+    pub(crate) state: Option<String>,
     /// Only keys after this one: the `next` of the previous page.
-    pub after: Option<String>,
+    pub(crate) after: Option<String>,
     /// At most this many; 100 if not given, at most 1,000.
-    pub limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 /// `session.events`: reads a session's events after a given one.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SessionEvents {
-    pub session_key: String,
+pub(crate) struct SessionEvents {
+    pub(crate) session_key: String,
     /// The last `seq` that was received. Without it: from the oldest event that is kept.
-    pub after: Option<u64>,
+    pub(crate) after: Option<u64>,
     /// Also send new events as they come, as `session.event` notifications. With `false`: one page.
     #[serde(default = "yes")]
-    pub follow: bool,
+    pub(crate) follow: bool,
     /// Events on one page; 1,000 if not given, which is the most.
-    pub limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 const fn yes() -> bool {
@@ -72,68 +72,68 @@ const fn yes() -> bool {
 /// `session.unfollow`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Unfollow {
-    pub subscription: u64,
+pub(crate) struct Unfollow {
+    pub(crate) subscription: u64,
 }
 
 /// `turn.run`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TurnRun {
-    pub session_key: String,
-    pub input: TurnContent,
+pub(crate) struct TurnRun {
+    pub(crate) session_key: String,
+    pub(crate) input: TurnContent,
     /// Answer at the turn's end, after its events as notifications. With `false`: answer when the input is durable.
     #[serde(default = "yes")]
-    pub wait: bool,
+    pub(crate) wait: bool,
 }
 
 /// The input of a turn.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TurnContent {
+pub(crate) struct TurnContent {
     /// Content blocks: text, image, audio, resource.
     #[schema(value_type = Vec<schema::Content>)]
-    pub content: Vec<ContentBlock>,
+    pub(crate) content: Vec<ContentBlock>,
 }
 
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct SessionInfo {
-    pub session_key: String,
+pub(crate) struct SessionInfo {
+    pub(crate) session_key: String,
     /// Its id in the ledger and the vault; stays the same when the session is closed and reopened.
-    pub session_id: String,
-    pub agent_id: String,
+    pub(crate) session_id: String,
+    pub(crate) agent_id: String,
     /// The backend that runs its turns.
-    pub backend: String,
-    pub model: Option<String>,
-    pub mode: String,
+    pub(crate) backend: String,
+    pub(crate) model: Option<String>,
+    pub(crate) mode: String,
     /// `idle`, `running`, `cancelled` or `closed`.
-    pub state: String,
+    pub(crate) state: String,
     /// The mandate that says what it may do.
-    pub mandate: String,
+    pub(crate) mandate: String,
     /// The operator's folder that it works in, if that is not its agent's own workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
+    pub(crate) workspace: Option<String>,
     /// Additional folders of the operator that it may use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub further_folders: Vec<String>,
+    pub(crate) further_folders: Vec<String>,
     /// The least trusted source of anything in its context: `owner`, `verified`, `community` or `untrusted`.
-    pub trust: String,
+    pub(crate) trust: String,
     /// Whether it has read private data.
-    pub private: bool,
-    pub created_at: String,
-    pub last_activity: String,
+    pub(crate) private: bool,
+    pub(crate) created_at: String,
+    pub(crate) last_activity: String,
     /// Why it was closed: `requested`, `evicted` or `finished`.
-    pub closed_for: Option<String>,
-    pub turns: u64,
+    pub(crate) closed_for: Option<String>,
+    pub(crate) turns: u64,
     /// CID of the newest turn.
-    pub last_turn: Option<String>,
+    pub(crate) last_turn: Option<String>,
     /// Number of the newest event. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_seq: Option<u64>,
+    pub(crate) last_seq: Option<u64>,
     /// The newest standard error output of a CLI agent. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent_stderr: Option<String>,
+    pub(crate) agent_stderr: Option<String>,
 }
 
 impl From<SessionRow> for SessionInfo {
@@ -164,79 +164,79 @@ impl From<SessionRow> for SessionInfo {
 
 /// A page of sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct SessionPage {
-    pub sessions: Vec<SessionInfo>,
+pub(crate) struct SessionPage {
+    pub(crate) sessions: Vec<SessionInfo>,
     /// Give this as `after` for the next page; absent on the last.
-    pub next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 /// `session.cancel`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Cancelled {
+pub(crate) struct Cancelled {
     /// Whether a turn was running. It ends with `done` and stop reason `cancelled`.
-    pub cancelled: bool,
+    pub(crate) cancelled: bool,
 }
 
 /// `session.forget`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Forgotten {
+pub(crate) struct Forgotten {
     /// CID of the entry that records it.
-    pub cid: String,
+    pub(crate) cid: String,
 }
 
 /// A page of events.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct EventPage {
+pub(crate) struct EventPage {
     #[schema(value_type = Vec<schema::Event>)]
-    pub events: Vec<Value>,
+    pub(crate) events: Vec<Value>,
     /// Number of the session's newest event.
-    pub last_seq: u64,
+    pub(crate) last_seq: u64,
 }
 
 /// `session.events` with `follow`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Following {
-    pub subscription: u64,
-    pub last_seq: u64,
+pub(crate) struct Following {
+    pub(crate) subscription: u64,
+    pub(crate) last_seq: u64,
 }
 
 /// A turn that has ended, or with `wait: false` one that runs.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct TurnResult {
-    pub session_key: String,
+pub(crate) struct TurnResult {
+    pub(crate) session_key: String,
     /// CID of the turn.
-    pub turn: String,
+    pub(crate) turn: String,
     /// Number of its first event.
-    pub first_seq: u64,
+    pub(crate) first_seq: u64,
     /// Number of its last event. This and the members below are present once it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_seq: Option<u64>,
+    pub(crate) last_seq: Option<u64>,
     /// `end_turn`, `max_tokens`, `refusal`, `cancelled`, `interrupted` or `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stop_reason: Option<String>,
+    pub(crate) stop_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Usage>)]
-    pub usage: Option<tribune_runtime::Usage>,
+    pub(crate) usage: Option<tribune_runtime::Usage>,
 }
 
 /// A turn as the ledger records it.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct TurnInfo {
+pub(crate) struct TurnInfo {
     /// CID of the turn.
-    pub turn: String,
+    pub(crate) turn: String,
     /// Its place in the session's history in the ledger.
-    pub seq: u64,
+    pub(crate) seq: u64,
     /// CID of the turn before.
-    pub prev_cid: Option<String>,
+    pub(crate) prev_cid: Option<String>,
     /// The commitments to input and output, in the ledger.
-    pub input_hash: String,
-    pub output_hash: Option<String>,
+    pub(crate) input_hash: String,
+    pub(crate) output_hash: Option<String>,
     /// Null while the turn runs.
-    pub stop_reason: Option<String>,
+    pub(crate) stop_reason: Option<String>,
     #[schema(value_type = Option<schema::Usage>)]
-    pub usage: Option<Value>,
-    pub started_at: String,
-    pub completed_at: Option<String>,
+    pub(crate) usage: Option<Value>,
+    pub(crate) started_at: String,
+    pub(crate) completed_at: Option<String>,
 }
 
 impl From<TurnRow> for TurnInfo {
@@ -257,25 +257,25 @@ impl From<TurnRow> for TurnInfo {
 
 /// A message: its ledger data, and its content from the vault.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct MessageInfo {
-    pub cid: String,
-    pub turn: Option<String>,
-    pub seq: u64,
+pub(crate) struct MessageInfo {
+    pub(crate) cid: String,
+    pub(crate) turn: Option<String>,
+    pub(crate) seq: u64,
     /// `user`, `assistant`, `tool_call`, `tool` or `mailbox`.
-    pub role: String,
+    pub(crate) role: String,
     /// The name of the tool or of the mailbox message.
-    pub name: Option<String>,
-    pub at: String,
+    pub(crate) name: Option<String>,
+    pub(crate) at: String,
     /// The commitment in the ledger.
-    pub hash: String,
+    pub(crate) hash: String,
     /// The content, with secrets redacted; null if it was shredded.
     #[schema(value_type = Option<Object>)]
-    pub content: Option<Value>,
+    pub(crate) content: Option<Value>,
 }
 
 impl MessageInfo {
     /// A message with its content, with secrets redacted.
-    pub(super) fn new(row: MessageRow, content: Option<Vec<u8>>, redactor: &Redactor) -> Self {
+    pub(crate) fn new(row: MessageRow, content: Option<Vec<u8>>, redactor: &Redactor) -> Self {
         let content = content.and_then(|content| serde_json::from_slice(&content).ok());
         Self {
             cid: row.id,
@@ -294,62 +294,62 @@ impl MessageInfo {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Newest {
+pub(crate) struct Newest {
     /// At most this many; 100 if not given, at most 1,000.
-    pub limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 /// `session.turns` and `session.history`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SessionNewest {
-    pub session_key: String,
-    pub limit: Option<usize>,
+pub(crate) struct SessionNewest {
+    pub(crate) session_key: String,
+    pub(crate) limit: Option<usize>,
 }
 
 /// Turns, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Turns {
-    pub turns: Vec<TurnInfo>,
+pub(crate) struct Turns {
+    pub(crate) turns: Vec<TurnInfo>,
 }
 
 /// Messages, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct History {
-    pub messages: Vec<MessageInfo>,
+pub(crate) struct History {
+    pub(crate) messages: Vec<MessageInfo>,
 }
 
 /// `ledger.tail`.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct LedgerTail {
+pub(crate) struct LedgerTail {
     /// Only entries of this entity.
-    pub entity_id: Option<String>,
+    pub(crate) entity_id: Option<String>,
     /// Only entries of this kind.
-    pub quality: Option<String>,
+    pub(crate) quality: Option<String>,
     /// At most this many; 100 if not given, at most 1,000.
-    pub limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 /// `ledger.entry` and `ledger.prove`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EntryName {
+pub(crate) struct EntryName {
     /// Its index in the log, its CID, or the CID's first digits.
-    pub entry: String,
+    pub(crate) entry: String,
 }
 
 /// An entry and its index in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct EntryInfo {
-    pub index: u64,
+pub(crate) struct EntryInfo {
+    pub(crate) index: u64,
     #[schema(value_type = schema::Entry)]
-    pub entry: Value,
+    pub(crate) entry: Value,
 }
 
 impl EntryInfo {
-    pub(super) fn new(stored: &StoredEntry) -> Self {
+    pub(crate) fn new(stored: &StoredEntry) -> Self {
         let mut line = Vec::new();
         stored.entry.write_line(&mut line);
         Self { index: stored.index, entry: serde_json::from_slice(&line).unwrap_or(Value::Null) }
@@ -358,77 +358,77 @@ impl EntryInfo {
 
 /// Entries, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Entries {
-    pub entries: Vec<EntryInfo>,
+pub(crate) struct Entries {
+    pub(crate) entries: Vec<EntryInfo>,
 }
 
 /// The newest signed checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct CheckpointInfo {
-    pub origin: String,
-    pub size: u64,
-    pub root: String,
+pub(crate) struct CheckpointInfo {
+    pub(crate) origin: String,
+    pub(crate) size: u64,
+    pub(crate) root: String,
     /// The signed note.
-    pub note: String,
+    pub(crate) note: String,
 }
 
 /// `ledger.note`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NoteWrite {
+pub(crate) struct NoteWrite {
     /// 1 to 100 notes of 1 to 8,192 bytes.
-    pub texts: Vec<String>,
+    pub(crate) texts: Vec<String>,
     /// The entity whose history they belong to; not a session.
-    pub entity: String,
+    pub(crate) entity: String,
     #[serde(default)]
-    pub tags: Vec<String>,
+    pub(crate) tags: Vec<String>,
     /// CIDs. If empty, `after_head` decides.
     #[serde(default)]
-    pub parents: Vec<String>,
+    pub(crate) parents: Vec<String>,
     /// Without parents: use the entity's newest entry as the parent.
     #[serde(default)]
-    pub after_head: bool,
+    pub(crate) after_head: bool,
 }
 
 /// Where the notes were written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct NotesWritten {
-    pub written: Vec<Written>,
+pub(crate) struct NotesWritten {
+    pub(crate) written: Vec<Written>,
 }
 
 /// Where an entry was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Written {
-    pub index: u64,
-    pub cid: String,
-    pub seq: u64,
+pub(crate) struct Written {
+    pub(crate) index: u64,
+    pub(crate) cid: String,
+    pub(crate) seq: u64,
 }
 
 /// An agent of the roster, or an unregistered one that was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct AgentInfo {
-    pub agent_id: String,
-    pub name: Option<String>,
+pub(crate) struct AgentInfo {
+    pub(crate) agent_id: String,
+    pub(crate) name: Option<String>,
     /// Absent for an unregistered agent.
-    pub backend: Option<String>,
+    pub(crate) backend: Option<String>,
     /// The profile that a CLI agent runs with.
-    pub profile: Option<String>,
-    pub model: Option<String>,
-    pub mandate: String,
+    pub(crate) profile: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) mandate: String,
     /// `ask`, `approve-all`, `approve-reads` or `deny-all`; absent if the roster does not set it.
-    pub mode: Option<String>,
+    pub(crate) mode: Option<String>,
     /// The tools that the mandate allows.
-    pub tools: Vec<String>,
-    pub standing: bool,
-    pub pubkey: Option<String>,
-    pub rostered: bool,
-    pub last_seen: Option<String>,
-    pub sessions: u64,
-    pub turns: u64,
+    pub(crate) tools: Vec<String>,
+    pub(crate) standing: bool,
+    pub(crate) pubkey: Option<String>,
+    pub(crate) rostered: bool,
+    pub(crate) last_seen: Option<String>,
+    pub(crate) sessions: u64,
+    pub(crate) turns: u64,
 }
 
 impl AgentInfo {
-    pub(super) fn seen(mut self, heartbeat: &Heartbeat) -> Self {
+    pub(crate) fn seen(mut self, heartbeat: &Heartbeat) -> Self {
         self.last_seen = Some(heartbeat.last_seen.clone());
         self.sessions = heartbeat.sessions;
         self.turns = heartbeat.turns;
@@ -438,138 +438,138 @@ impl AgentInfo {
 
 /// All agents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct AgentList {
-    pub agents: Vec<AgentInfo>,
+pub(crate) struct AgentList {
+    pub(crate) agents: Vec<AgentInfo>,
 }
 
 /// `agent.show`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AgentRef {
-    pub agent_id: String,
+pub(crate) struct AgentRef {
+    pub(crate) agent_id: String,
 }
 
 /// `agent.test`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AgentTest {
-    pub agent_id: String,
+pub(crate) struct AgentTest {
+    pub(crate) agent_id: String,
     /// The operator has reviewed an action that an agent of this backend or profile executed without permission. If the canary
     /// passes now, its agents run again, even if no probe covers that action. If no canary can be run and `canary.untried`
     /// names the backend or profile, this flag alone is enough.
     #[serde(default)]
-    pub clear_mark: bool,
+    pub(crate) clear_mark: bool,
 }
 
 /// `agent.add`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AgentAdd {
+pub(crate) struct AgentAdd {
     /// Lowercase letters, digits, `-` and `_`.
-    pub agent_id: String,
+    pub(crate) agent_id: String,
     /// A display name.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Without it: the profile's backend if a profile is given, `native` if a model is given, else `rehearsal`.
-    pub backend: Option<String>,
+    pub(crate) backend: Option<String>,
     /// The profile that a CLI agent runs with, for the backends `acp` and `claude_code`.
     #[serde(default)]
-    pub profile: Option<String>,
+    pub(crate) profile: Option<String>,
     /// `provider:model`, for the backends `native`, `acp` and `claude_code`.
-    pub model: Option<String>,
+    pub(crate) model: Option<String>,
     /// Without it: `default`.
-    pub mandate: Option<String>,
+    pub(crate) mandate: Option<String>,
     /// How calls within its mandate are approved: `ask`, `approve-all`, `approve-reads` or `deny-all`.
     #[serde(default)]
-    pub mode: Option<String>,
+    pub(crate) mode: Option<String>,
     /// Whether its session is opened before the daemon accepts connections, from the next start on.
     #[serde(default)]
-    pub standing: bool,
+    pub(crate) standing: bool,
     /// `ed25519:` and 64 hex digits.
-    pub pubkey: Option<String>,
+    pub(crate) pubkey: Option<String>,
 }
 
 /// `daemon.status`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct DaemonStatus {
-    pub version: String,
-    pub pid: u32,
-    pub address: String,
-    pub home: String,
-    pub started_at: String,
-    pub ready: bool,
+pub(crate) struct DaemonStatus {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) address: String,
+    pub(crate) home: String,
+    pub(crate) started_at: String,
+    pub(crate) ready: bool,
     /// What is not ready, by name.
-    pub waiting: Vec<String>,
-    pub constitution_hash: String,
-    pub mandates: Vec<String>,
-    pub backends: Vec<String>,
+    pub(crate) waiting: Vec<String>,
+    pub(crate) constitution_hash: String,
+    pub(crate) mandates: Vec<String>,
+    pub(crate) backends: Vec<String>,
     /// The log's name.
-    pub log: String,
+    pub(crate) log: String,
     /// Entries in the log.
-    pub entries: u64,
-    pub sessions_open: usize,
-    pub sessions_loaded: usize,
-    pub connections: usize,
+    pub(crate) entries: u64,
+    pub(crate) sessions_open: usize,
+    pub(crate) sessions_loaded: usize,
+    pub(crate) connections: usize,
     /// Turns that the last start found unfinished; `recovered_calls` counts unfinished calls.
-    pub recovered_turns: u64,
-    pub recovered_calls: u64,
+    pub(crate) recovered_turns: u64,
+    pub(crate) recovered_calls: u64,
     /// Sessions whose interrupted `session.forget` the last start completed.
-    pub recovered_forgets: u64,
+    pub(crate) recovered_forgets: u64,
     /// The state of the canaries: whether the gate holds the backends of the roster.
-    pub canaries: Vec<CanaryInfo>,
+    pub(crate) canaries: Vec<CanaryInfo>,
 }
 
 /// The state of the canary of a backend or of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct CanaryInfo {
-    pub backend: String,
+pub(crate) struct CanaryInfo {
+    pub(crate) backend: String,
     /// The profile, or the backend again if there is none.
-    pub subject: String,
+    pub(crate) subject: String,
     /// The agents of the roster that it covers.
-    pub agents: Vec<String>,
+    pub(crate) agents: Vec<String>,
     /// `live`; `ungoverned` or `not_tried`, whose agents do not run; `untried`, whose agents run because `canary.untried` names
     /// it; `waiting` or `running`, while the test is due or under way; or `off`.
-    pub state: String,
+    pub(crate) state: String,
     /// The action that was not stopped, or why it was not tried.
-    pub detail: Option<String>,
+    pub(crate) detail: Option<String>,
     /// When it was last tried.
-    pub at: Option<String>,
-    pub took_ms: Option<u64>,
+    pub(crate) at: Option<String>,
+    pub(crate) took_ms: Option<u64>,
 }
 
 /// `agent.test`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct AgentTested {
-    pub agent_id: String,
+pub(crate) struct AgentTested {
+    pub(crate) agent_id: String,
     /// `live`, `not_stopped` or `not_tried`.
-    pub outcome: String,
+    pub(crate) outcome: String,
     /// The action that was not stopped, or why it was not tried.
-    pub detail: Option<String>,
+    pub(crate) detail: Option<String>,
     /// An action that an agent of this backend or profile executed without permission, until it is cleared.
-    pub mark: Option<String>,
+    pub(crate) mark: Option<String>,
     /// Why this call cleared such a mark: `tried`, `looked_at`, or `looked_at_untried` if no canary confirms it.
-    pub cleared: Option<String>,
+    pub(crate) cleared: Option<String>,
     /// Whether its agents run although the canary could not be tried: `canary.untried` names it, or `canary.every` is off.
-    pub excepted: bool,
-    pub steps: Vec<TestStep>,
-    pub took_ms: u64,
+    pub(crate) excepted: bool,
+    pub(crate) steps: Vec<TestStep>,
+    pub(crate) took_ms: u64,
     /// The session that holds its calls and their verdicts.
-    pub session_key: Option<String>,
+    pub(crate) session_key: Option<String>,
 }
 
 /// A step of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct TestStep {
-    pub step: String,
-    pub ok: bool,
-    pub took_ms: u64,
-    pub detail: Option<String>,
+pub(crate) struct TestStep {
+    pub(crate) step: String,
+    pub(crate) ok: bool,
+    pub(crate) took_ms: u64,
+    pub(crate) detail: Option<String>,
 }
 
 /// `auth.token`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AuthToken {
-    pub token: String,
+pub(crate) struct AuthToken {
+    pub(crate) token: String,
 }
 
 impl std::fmt::Debug for AuthToken {
@@ -580,46 +580,46 @@ impl std::fmt::Debug for AuthToken {
 
 /// `auth.challenge`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Challenge {
-    pub nonce: String,
+pub(crate) struct Challenge {
+    pub(crate) nonce: String,
     /// The log's name: a signature made for one daemon is invalid at another.
-    pub audience: String,
+    pub(crate) audience: String,
 }
 
 /// `auth.agent`: the signature is Ed25519 over `tribune/agent-auth/v1\nAUDIENCE\nNONCE\nPUBLIC_KEY\n`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AuthAgent {
+pub(crate) struct AuthAgent {
     /// `ed25519:` and 64 hex digits.
-    pub public_key: String,
+    pub(crate) public_key: String,
     /// 128 hex digits.
-    pub signature: String,
+    pub(crate) signature: String,
 }
 
 /// The principal of the connection from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct WhoAmI {
+pub(crate) struct WhoAmI {
     /// `operator`, `agent`, `stranger` or `anonymous`.
-    pub principal: String,
-    pub agent_id: Option<String>,
-    pub mandate: Option<String>,
+    pub(crate) principal: String,
+    pub(crate) agent_id: Option<String>,
+    pub(crate) mandate: Option<String>,
 }
 
 /// The result of a method that returns nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Done {
-    pub ok: bool,
+pub(crate) struct Done {
+    pub(crate) ok: bool,
 }
 
 /// An error, in REST.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ErrorBody {
-    pub error: ErrorInfo,
+pub(crate) struct ErrorBody {
+    pub(crate) error: ErrorInfo,
 }
 
 /// A code for programs, a sentence for people.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ErrorInfo {
-    pub code: String,
-    pub message: String,
+pub(crate) struct ErrorInfo {
+    pub(crate) code: String,
+    pub(crate) message: String,
 }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::status::Status;
 use tokio_util::sync::CancellationToken;
 
-use super::principal::Principal;
+use crate::principal::Principal;
+use crate::status::Status;
 
 /// One slot in this many is reserved for the operator: approvers and agents cannot keep it.
 const ONE_IN: usize = 8;
@@ -29,7 +29,7 @@ impl Principal {
         match self {
             Self::Operator => PrincipalTier::Operator,
             Self::Approver(_) | Self::Agent { .. } => PrincipalTier::Member,
-            Self::Stranger { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
+            Self::Unregistered { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::{Path, Segment};
 use tribune_constitution::suggest_name::nearest;
 
-use super::error::ApiError;
+use crate::error::ApiError;
 
 /// Decodes JSON. `whole` names the value in an error that is not about one of its members.
 pub(super) fn json<T: DeserializeOwned>(text: &str, whole: &str) -> Result<T, ApiError> {

@@ -3,12 +3,12 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use tribune_json_rpc::ErrorObject;
 use tribune_runtime::session::NameError;
 use tribune_sessions::session::SessionError;
 use tribune_storage::store::StoreError;
 
-use super::api_types::{ErrorBody, ErrorInfo};
+use crate::api_types::{ErrorBody, ErrorInfo};
 
 /// Every error code, with its JSON-RPC number and its HTTP status.
 pub const CODES: [(&str, i64, u16); 28] = [
@@ -44,25 +44,25 @@ pub const CODES: [(&str, i64, u16); 28] = [
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ApiError {
-    pub code: &'static str,
-    pub message: String,
+pub(crate) struct ApiError {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
 }
 
 impl ApiError {
-    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
 
-    pub fn params(message: impl Into<String>) -> Self {
+    pub(crate) fn params(message: impl Into<String>) -> Self {
         Self::new("invalid_params", message)
     }
 
-    pub fn forbidden(message: impl Into<String>) -> Self {
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new("forbidden", message)
     }
 
-    pub fn unauthorized() -> Self {
+    pub(crate) fn unauthorized() -> Self {
         Self::new(
             "unauthorized",
             "this needs a principal: send `Authorization: Bearer TOKEN` with the token in run/token, or call auth.token or auth.agent first",
@@ -75,13 +75,13 @@ impl ApiError {
     }
 
     /// The HTTP status.
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.numbers().1).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// The JSON-RPC error object.
-    pub fn to_rpc(&self) -> Value {
-        json!({ "code": self.numbers().0, "message": self.message, "data": { "code": self.code } })
+    pub(crate) fn to_rpc(&self) -> ErrorObject<'_> {
+        ErrorObject::named(self.numbers().0, self.code, &self.message)
     }
 }
 
@@ -112,7 +112,7 @@ impl From<SessionError> for ApiError {
 }
 
 /// The error for an invalid name, without the name itself.
-pub(super) fn misnamed(error: &NameError) -> ApiError {
+pub(crate) fn misnamed(error: &NameError) -> ApiError {
     let what = error.to_string();
     // The message begins with the name that was sent, in quotes; the rule follows it.
     let rest = match error {
@@ -123,6 +123,11 @@ pub(super) fn misnamed(error: &NameError) -> ApiError {
         NameError::SessionLength => None,
     };
     ApiError::params(rest.map_or_else(|| what.clone(), |rest| format!("this {rest}")))
+}
+
+/// Text that the caller sent, for an error sentence: at most 80 characters, without control characters.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl From<StoreError> for ApiError {

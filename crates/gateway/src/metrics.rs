@@ -6,10 +6,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tribune_providers::TokenUsage;
+use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_sessions::canary::CanaryStatus;
-
-use super::api::Api;
-use super::proxy::Ended;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
@@ -38,6 +37,17 @@ struct RefusalLabels {
 struct CanaryLabels {
     backend: String,
     subject: String,
+}
+
+/// The state of the daemon that is measured when `/metrics` is read.
+#[derive(Debug)]
+pub(super) struct DaemonGauges {
+    pub(super) sessions_open: usize,
+    pub(super) sessions_loaded: usize,
+    /// `None` if the ledger cannot be read; the gauge then keeps its value.
+    pub(super) ledger_entries: Option<u64>,
+    pub(super) is_ready: bool,
+    pub(super) canaries: Vec<CanaryStatus>,
 }
 
 /// The gateway's counters and gauges. No label takes a value that a caller chooses, so their number is bounded.
@@ -124,10 +134,10 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { method: method.to_owned(), outcome }).inc();
     }
 
-    pub(super) fn proxied(&self, provider: &str, ended: &Ended) {
-        let labels = ProxiedLabels { provider: provider.to_owned(), outcome: ended.outcome.as_str() };
+    pub(super) fn proxied(&self, provider: &str, outcome: ProxyOutcome, usage: Option<TokenUsage>) {
+        let labels = ProxiedLabels { provider: provider.to_owned(), outcome: outcome.as_str() };
         self.proxied.get_or_create(&labels).inc();
-        let Some(usage) = ended.usage else { return };
+        let Some(usage) = usage else { return };
         for (kind, tokens) in [
             ("input", usage.input),
             ("output", usage.output),
@@ -145,16 +155,16 @@ impl Metrics {
     }
 
     /// Renders all metrics in the OpenMetrics text format.
-    pub(super) async fn render(&self, api: &Api) -> String {
-        let (open, loaded) = api.sessions.counts();
+    pub(super) fn render(&self, gauges: DaemonGauges) -> String {
+        let DaemonGauges { sessions_open, sessions_loaded, ledger_entries, is_ready, canaries } = gauges;
         let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-        self.sessions_open.set(whole(open));
-        self.sessions_loaded.set(whole(loaded));
-        if let Ok(entries) = api.readers.read(|reader| reader.size()).await {
+        self.sessions_open.set(whole(sessions_open));
+        self.sessions_loaded.set(whole(sessions_loaded));
+        if let Some(entries) = ledger_entries {
             self.ledger_entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
         }
-        self.ready.set(i64::from(api.waiting().is_empty()));
-        for CanaryStatus { subject, state, .. } in api.canaries.standpoints() {
+        self.ready.set(i64::from(is_ready));
+        for CanaryStatus { subject, state, .. } in canaries {
             let labels = CanaryLabels { backend: subject.backend, subject: subject.name };
             self.canaries.get_or_create(&labels).set(match state {
                 "live" => 1,

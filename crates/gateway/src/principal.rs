@@ -12,8 +12,8 @@ use tribune_registry::{Agents, Approvers};
 use tribune_runtime::{AgentId, SessionKey, Speaker};
 use tribune_sessions::session::Opener;
 
-use super::api_types::{AuthAgent, WhoAmI};
-use super::error::ApiError;
+use crate::api_types::{AuthAgent, WhoAmI};
+use crate::error::ApiError;
 
 /// Failed attempts within [`WINDOW`] that get a specific error; further ones are told to wait. Correct proof always succeeds.
 const ATTEMPTS: usize = 20;
@@ -29,24 +29,24 @@ pub enum Principal {
     /// Proved the key that the roster lists for this agent.
     Agent { id: AgentId, pubkey: String },
     /// Proved a key that is not in the roster: an unregistered agent.
-    Stranger { id: AgentId, pubkey: String },
+    Unregistered { id: AgentId, pubkey: String },
     /// Proved nothing, where the configuration accepts anonymous callers.
     Anonymous { id: AgentId },
 }
 
 impl Principal {
     /// Refuses every caller but the operator.
-    pub fn operator(&self) -> Result<(), ApiError> {
+    pub(crate) fn operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
-            Self::Approver(_) | Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => {
+            Self::Approver(_) | Self::Agent { .. } | Self::Unregistered { .. } | Self::Anonymous { .. } => {
                 Err(ApiError::forbidden("only the operator may do this: use the token in run/token"))
             }
         }
     }
 
     /// Refuses a session that the caller does not own.
-    pub fn owns(&self, key: &SessionKey) -> Result<(), ApiError> {
+    pub(crate) fn owns(&self, key: &SessionKey) -> Result<(), ApiError> {
         match (self, self.agent()) {
             (Self::Approver(_), _) => Err(ApiError::forbidden("an approver decides, and has no sessions")),
             (_, None) => Ok(()),
@@ -58,35 +58,35 @@ impl Principal {
     }
 
     /// The approver that the caller decides as; refuses callers that may not decide.
-    pub fn approver(&self) -> Result<Approver, ApiError> {
+    pub(crate) fn approver(&self) -> Result<Approver, ApiError> {
         match self {
             Self::Operator => Ok(Approver::operator()),
             Self::Approver(approver) => Ok(approver.clone()),
-            Self::Agent { .. } | Self::Stranger { .. } | Self::Anonymous { .. } => Err(ApiError::forbidden(
-                "only approvers may do this: use the operator's token or an approver's",
-            )),
+            Self::Agent { .. } | Self::Unregistered { .. } | Self::Anonymous { .. } => Err(
+                ApiError::forbidden("only approvers may do this: use the operator's token or an approver's"),
+            ),
         }
     }
 
     /// The agent that is calling; `None` for the operator and for approvers.
-    pub const fn agent(&self) -> Option<&AgentId> {
+    pub(crate) const fn agent(&self) -> Option<&AgentId> {
         match self {
             Self::Operator | Self::Approver(_) => None,
-            Self::Agent { id, .. } | Self::Stranger { id, .. } | Self::Anonymous { id } => Some(id),
+            Self::Agent { id, .. } | Self::Unregistered { id, .. } | Self::Anonymous { id } => Some(id),
         }
     }
 
     /// The speaker of the caller's turn input, which decides how far it is trusted.
-    pub const fn speaker(&self) -> Speaker {
+    pub(crate) const fn speaker(&self) -> Speaker {
         match self {
             Self::Operator => Speaker::Owner,
             Self::Approver(_) => Speaker::Guest,
             Self::Agent { .. } => Speaker::Agent,
-            Self::Stranger { .. } | Self::Anonymous { .. } => Speaker::Guest,
+            Self::Unregistered { .. } | Self::Anonymous { .. } => Speaker::Guest,
         }
     }
 
-    pub fn opener(&self) -> Opener {
+    pub(crate) fn opener(&self) -> Opener {
         match self {
             Self::Operator => Opener {
                 name: "operator".to_owned(),
@@ -112,7 +112,7 @@ impl Principal {
                 workspace: None,
                 further: None,
             },
-            Self::Stranger { id, pubkey } => Opener {
+            Self::Unregistered { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
                 is_unregistered: true,
@@ -131,12 +131,12 @@ impl Principal {
         }
     }
 
-    pub fn describe(&self, agents: &Agents) -> WhoAmI {
+    pub(crate) fn describe(&self, agents: &Agents) -> WhoAmI {
         let (principal, mandate) = match self {
             Self::Operator => ("operator", None),
             Self::Approver(_) => ("approver", None),
             Self::Agent { id, .. } => ("agent", agents.agent(id).map(|agent| agent.mandate)),
-            Self::Stranger { .. } => ("stranger", Some(DEFAULT_MANDATE.to_owned())),
+            Self::Unregistered { .. } => ("stranger", Some(DEFAULT_MANDATE.to_owned())),
             Self::Anonymous { .. } => ("anonymous", Some(DEFAULT_MANDATE.to_owned())),
         };
         WhoAmI { principal: principal.to_owned(), agent_id: self.agent().map(ToString::to_string), mandate }
@@ -185,12 +185,12 @@ impl Authenticator {
         Self { token: digest(token), audience, approvers, failures: Mutex::default() }
     }
 
-    pub fn audience(&self) -> &str {
+    pub(crate) fn audience(&self) -> &str {
         &self.audience
     }
 
     /// Resolves the operator's token or an approver's. A valid token is always accepted, however many failures came before.
-    pub fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
+    pub(crate) fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
         if bool::from(digest(token).ct_eq(&self.token)) {
             return Ok(Principal::Operator);
         }
@@ -201,7 +201,7 @@ impl Authenticator {
     }
 
     /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent.
-    pub fn check_agent(
+    pub(crate) fn check_agent(
         &self,
         nonce: &str,
         proof: &AuthAgent,
@@ -223,7 +223,7 @@ impl Authenticator {
         let pubkey = proof.public_key.clone();
         match agents.by_pubkey(&pubkey) {
             Some(agent) => Ok(Principal::Agent { id: agent.id, pubkey }),
-            None => Ok(Principal::Stranger { id: unregistered_id(&pubkey)?, pubkey }),
+            None => Ok(Principal::Unregistered { id: unregistered_id(&pubkey)?, pubkey }),
         }
     }
 
@@ -262,7 +262,7 @@ fn digest(token: &str) -> [u8; 32] {
     *blake3::hash(token.as_bytes()).as_bytes()
 }
 
-pub(super) fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
         b'a'..=b'f' => Some(byte - b'a' + 10),
@@ -312,7 +312,8 @@ mod tests {
 
     #[test]
     fn an_agent_owns_its_sessions_and_no_others() {
-        let unregistered = Principal::Stranger { id: "stranger-1".parse().unwrap(), pubkey: String::new() };
+        let unregistered =
+            Principal::Unregistered { id: "stranger-1".parse().unwrap(), pubkey: String::new() };
         let own = "agent:stranger-1:rpc:local:dm:x".parse().unwrap();
         let other = "agent:stranger-12:rpc:local:dm:x".parse().unwrap();
         assert!(unregistered.owns(&own).is_ok());

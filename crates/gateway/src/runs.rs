@@ -11,11 +11,11 @@ use tribune_records::agents::RUN_AGENT;
 use tribune_records::ledger_payloads::{RunOutcome, RunRecord};
 use tribune_sessions::run::{Mode, RunLease, RunRequest, RunSummary};
 
-use super::api::Api;
-use super::error::ApiError;
-use super::principal::Principal;
-use super::rpc;
-use super::rpc::Request;
+use crate::api::Api;
+use crate::error::{ApiError, shortened};
+use crate::principal::Principal;
+use crate::rpc;
+use crate::rpc::Request;
 
 /// Open runs of one connection. A client that needs more opens another connection.
 const MAX_LEASES: usize = 16;
@@ -122,7 +122,7 @@ impl Leases {
             "run.open" => self.open(api, request.params()?).await,
             "run.started" => {
                 let RunStarted { id, limited_by, landlock_abi } = request.params()?;
-                let limited_by = super::api::short(&limited_by);
+                let limited_by = shortened(&limited_by);
                 self.lease(&id)?.started(limited_by, landlock_abi).await?;
                 rpc::value(rpc::DONE)
             }

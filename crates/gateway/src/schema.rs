@@ -7,17 +7,18 @@ use utoipa::ToSchema;
 
 /// One event of a session: its number, its type, and the members of that type. Ignore types that you do not know.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Event {
+pub(crate) struct Event {
     /// Rises by one from event to event, over all turns of the session, without a gap.
-    pub seq: u64,
+    pub(crate) seq: u64,
     #[serde(flatten)]
-    pub kind: EventKind,
+    pub(crate) kind: EventKind,
 }
 
 /// What happened.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum EventKind {
+#[cfg_attr(not(test), expect(dead_code, reason = "describes the JSON; only the tests make values"))]
+pub(crate) enum EventKind {
     /// The first event of every turn: its input is durable.
     TurnStarted {
         /// CID of the turn.
@@ -81,7 +82,8 @@ pub enum EventKind {
 /// One piece of a message.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Content {
+#[cfg_attr(not(test), expect(dead_code, reason = "describes the JSON; only the tests make values"))]
+pub(crate) enum Content {
     Text {
         text: String,
     },
@@ -104,45 +106,45 @@ pub enum Content {
 
 /// A resource that is embedded in a message.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Resource {
-    pub uri: String,
+pub(crate) struct Resource {
+    pub(crate) uri: String,
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
-    pub mime_type: Option<String>,
+    pub(crate) mime_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
+    pub(crate) text: Option<String>,
     /// Base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub blob: Option<String>,
+    pub(crate) blob: Option<String>,
 }
 
 /// An entry of the ledger; docs/guide/ledger.md has the format. It holds facts and hashes, never message content.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Entry {
-    pub cid: String,
-    pub entity_id: String,
-    pub seq: u64,
-    pub target: String,
+pub(crate) struct Entry {
+    pub(crate) cid: String,
+    pub(crate) entity_id: String,
+    pub(crate) seq: u64,
+    pub(crate) target: String,
     /// The kind of entry.
-    pub quality: String,
-    pub timestamp: String,
-    pub source: String,
-    pub actor: String,
-    pub parents: Vec<String>,
-    pub tags: Vec<String>,
+    pub(crate) quality: String,
+    pub(crate) timestamp: String,
+    pub(crate) source: String,
+    pub(crate) actor: String,
+    pub(crate) parents: Vec<String>,
+    pub(crate) tags: Vec<String>,
     #[schema(value_type = Object)]
-    pub payload: Value,
-    pub attested_by: Option<String>,
+    pub(crate) payload: Value,
+    pub(crate) attested_by: Option<String>,
     #[schema(value_type = Option<Object>)]
-    pub proof: Option<Value>,
+    pub(crate) proof: Option<Value>,
     #[schema(value_type = Option<Object>)]
-    pub envelope: Option<Value>,
+    pub(crate) envelope: Option<Value>,
 }
 
 /// Tokens of a turn.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Usage {
-    pub input_tokens: u32,
-    pub output_tokens: u32,
+pub(crate) struct Usage {
+    pub(crate) input_tokens: u32,
+    pub(crate) output_tokens: u32,
 }
 
 #[cfg(test)]

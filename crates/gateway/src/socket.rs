@@ -14,16 +14,19 @@ use tokio_util::sync::CancellationToken;
 use tribune_runtime::SessionKey;
 use tribune_sessions::session::{Subscription, TurnHandle};
 
-use super::active_streams::{Flowing, Streaming};
-use super::api_types::{AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnRun, Unfollow};
-use super::connection_limit::ConnectionSlot;
-use super::error::ApiError;
-use super::principal::{Principal, hex};
-use super::rpc::{Frame, Request};
-use super::runs::Leases;
-use super::send_queue::{SendQueue, SendReceiver, send_queue};
-use super::workspaces::WorkspaceLand;
-use super::{Gateway, Timeouts, rpc, send_queue};
+use crate::active_streams::{Flowing, Streaming};
+use crate::api_types::{
+    AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
+};
+use crate::calls::workspaces::WorkspaceLand;
+use crate::connection_limit::ConnectionSlot;
+use crate::error::ApiError;
+use crate::gateway::{Gateway, Timeouts};
+use crate::principal::{Principal, hex};
+use crate::rpc::{Frame, Request};
+use crate::runs::Leases;
+use crate::send_queue::{SendQueue, SendReceiver, send_queue};
+use crate::{methods, rpc, send_queue};
 
 /// Interval of WebSocket pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -217,16 +220,12 @@ impl Connection {
             }
             Frame::Request(request) => request,
         };
-        let id = request.id.get().to_owned();
         let answer = self.answer(&request).await;
-        let known = rpc::METHODS.contains(&request.method.as_str());
+        let known = methods::METHODS.contains(&request.method.as_str());
         let method = if known { request.method.as_str() } else { "unknown" };
         self.gateway.metrics.request(method, !matches!(answer, Answer::Now(Err(_))));
         if let Answer::Now(result) = answer {
-            self.enqueue(match &result {
-                Ok(result) => rpc::success(&id, result),
-                Err(error) => rpc::failure(&id, error),
-            });
+            self.enqueue(rpc::response(&request.id, &result));
             if self.auth_failures >= MAX_AUTH_FAILURES {
                 return Err(goodbye(CLOSE_UNAUTHENTICATED, "too many wrong attempts"));
             }
@@ -264,7 +263,7 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 let method = request.method.as_str();
-                if matches!(who, Principal::Approver(_)) && !rpc::APPROVER_METHODS.contains(&method) {
+                if matches!(who, Principal::Approver(_)) && !methods::APPROVER_METHODS.contains(&method) {
                     let what = "an approver decides about calls and grants, and may do nothing else";
                     return Answer::Now(Err(ApiError::forbidden(what)));
                 }
@@ -276,7 +275,7 @@ impl Connection {
                     "run.open" | "run.started" | "run.ended" => {
                         self.leases.answer(&self.gateway.api, &who, request).await
                     }
-                    _ => rpc::answer(&self.gateway.api, &who, request).await,
+                    _ => methods::answer(&self.gateway.api, &who, request).await,
                 }
             }
         };
@@ -345,17 +344,14 @@ impl Connection {
         };
         let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
         let streaming = self.streaming.clone();
-        let id = request.id.get().to_owned();
+        let id = request.id.clone();
         let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
             // Dropped at the end, also when the task is aborted: the next turn of the session may then be sent.
             let _sent = sent.drop_guard();
             before.cancelled().await;
-            let answer = match turn(&gateway, queued, &queue, &streaming).await {
-                Ok(result) => rpc::success(&id, &result),
-                Err(error) => rpc::failure(&id, &error),
-            };
-            let _ = queue.send(answer).await;
+            let answer = turn(&gateway, queued, &queue, &streaming).await;
+            let _ = queue.send(rpc::response(&id, &answer)).await;
         });
         Answer::Later
     }
@@ -367,13 +363,10 @@ impl Connection {
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
-        let id = request.id.get().to_owned();
+        let id = request.id.clone();
         self.tasks.spawn(async move {
-            let answer = match gateway.api.workspace_land(&who, asked).await.and_then(rpc::value) {
-                Ok(result) => rpc::success(&id, &result),
-                Err(error) => rpc::failure(&id, &error),
-            };
-            let _ = queue.send(answer).await;
+            let answer = gateway.api.workspace_land(&who, asked).await.and_then(rpc::value);
+            let _ = queue.send(rpc::response(&id, &answer)).await;
         });
         Answer::Later
     }
@@ -459,7 +452,7 @@ async fn turn(
         send_turn(events, key.as_str(), queue).await?;
     }
     let end = ticket.ended().await?;
-    rpc::value(super::api_types::TurnResult {
+    rpc::value(TurnResult {
         session_key: key.to_string(),
         turn: accepted.turn,
         first_seq: accepted.first_seq,

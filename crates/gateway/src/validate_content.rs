@@ -6,7 +6,7 @@ use base64::engine::DecodePaddingMode::Indifferent;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use tribune_runtime::ContentBlock;
 
-use super::error::ApiError;
+use crate::error::ApiError;
 
 /// Content blocks of one input.
 const MAX_BLOCKS: usize = 64;

@@ -408,7 +408,7 @@ pub enum RunRecord {
 }
 
 /// How a program that ran in a sandbox ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
     /// It ended by itself, with an exit code or by a signal.

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::wire;
 use crate::passthrough::pass_through;
 use tribune_runtime::{EventKind, MESSAGE_CHUNK_META, THOUGHT_CHUNK_META};
 
@@ -47,7 +48,7 @@ impl ChunkMetadata {
         if is_same {
             return None;
         }
-        let line = json!({ "jsonrpc": "2.0", "method": "session/update", "params": around }).to_string();
+        let line = wire::notification("session/update", &around);
         *before = Some(around);
         pass_through(kind, &line)
     }

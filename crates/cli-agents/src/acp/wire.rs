@@ -1,26 +1,25 @@
-//! JSON-RPC in both directions: one object per line. Ids of the other side come back as they came.
+//! The JSON-RPC of ACP agents. What an agent sends is not checked beyond what is needed: its ids go back as they came,
+//! and unknown members are ignored.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
+use tribune_json_rpc::{self as json_rpc, ErrorObject, RpcMessage};
 
 use crate::codec::{AgentMessage, ErrorResponse};
 
-pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-pub(super) const INVALID_PARAMS: i64 = -32602;
-pub(super) const INTERNAL: i64 = -32603;
+pub(super) use tribune_json_rpc::{INTERNAL_ERROR as INTERNAL, INVALID_PARAMS, METHOD_NOT_FOUND};
 /// The named resource does not exist.
 pub(super) const NOT_FOUND: i64 = -32002;
 
 /// The message on a line; `None` if there is none.
 pub(super) fn parse(line: &str) -> Option<AgentMessage> {
-    let Ok(Value::Object(mut object)) = serde_json::from_str::<Value>(line) else { return None };
-    let id = object.remove("id");
-    let method = match object.remove("method") {
+    let message = serde_json::from_str::<RpcMessage<Value>>(line).ok()?;
+    let method = match message.method {
         Some(Value::String(method)) => method,
         Some(_) => return None,
-        None => return answer(id?, object),
+        None => return parse_response(message.id?, message.result, message.error),
     };
-    let params = object.remove("params").unwrap_or_default();
-    match id {
+    let params = message.params.unwrap_or_default();
+    match message.id {
         None if method == "session/update" => Some(AgentMessage::Notification(params)),
         // Unknown extensions.
         None if method.starts_with('_') => Some(AgentMessage::OutOfProtocol(method)),
@@ -32,8 +31,8 @@ pub(super) fn parse(line: &str) -> Option<AgentMessage> {
     }
 }
 
-fn answer(id: Value, mut object: Map<String, Value>) -> Option<AgentMessage> {
-    let result = match (object.remove("result"), object.remove("error")) {
+fn parse_response(id: Value, result: Option<Value>, error: Option<Value>) -> Option<AgentMessage> {
+    let result = match (result, error) {
         (Some(result), None) => Ok(result),
         (_, Some(error)) => {
             let (code, message) = (error["code"].as_i64(), error["message"].as_str());
@@ -45,23 +44,25 @@ fn answer(id: Value, mut object: Map<String, Value>) -> Option<AgentMessage> {
 }
 
 pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+    json_rpc::request(id, method, params)
 }
 
 pub(super) fn notification(method: &str, params: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
+    json_rpc::notification(method, params)
 }
 
 pub(super) fn response(id: &Value, result: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
+    json_rpc::response(id, result)
 }
 
 pub(super) fn error(id: &Value, code: i64, message: &str) -> String {
-    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }).to_string()
+    json_rpc::error_response(id, &ErrorObject::new(code, message))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -4,6 +4,7 @@
 use std::io::BufRead;
 
 use serde_json::Value;
+use tribune_json_rpc::{LineBuffer, RpcMessage};
 
 /// Bytes of an outline: the top-level members of a message without their contents.
 const MAX_OUTLINE: usize = 4 << 10;
@@ -23,33 +24,21 @@ pub(super) enum InputLine {
 /// Reads the next line that is not empty; `None` at the end.
 pub(super) fn read_line(input: &mut impl BufRead, most: usize) -> std::io::Result<Option<InputLine>> {
     loop {
-        let mut line = Vec::new();
-        let mut outline = None;
+        let (mut line, mut outline) = (LineBuffer::new(most), Outline::default());
         let is_over = loop {
             let piece = input.fill_buf()?;
             if piece.is_empty() {
                 break true;
             }
-            let end = piece.iter().position(|byte| *byte == b'\n');
-            let here = &piece[..end.unwrap_or(piece.len())];
-            if outline.is_none() && line.len() + here.len() > most {
-                let mut begun = Outline::default();
-                begun.take(&std::mem::take(&mut line));
-                outline = Some(begun);
-            }
-            match &mut outline {
-                Some(outline) => outline.take(here),
-                None => line.extend_from_slice(here),
-            }
-            let taken = here.len() + usize::from(end.is_some());
-            input.consume(taken);
-            if end.is_some() {
+            let pushed = line.push(piece, |dropped| outline.take(dropped));
+            input.consume(pushed.consumed);
+            if pushed.is_line_end {
                 break false;
             }
         };
-        if let Some(outline) = outline {
+        let Ok(line) = line.take() else {
             return Ok(Some(InputLine::TooLong { id: request_id(&outline.text), most }));
-        }
+        };
         let line = String::from_utf8_lossy(&line).trim().to_owned();
         match (line.is_empty(), is_over) {
             (false, _) => return Ok(Some(InputLine::Whole(line))),
@@ -61,9 +50,9 @@ pub(super) fn read_line(input: &mut impl BufRead, most: usize) -> std::io::Resul
 
 /// The id of a request; `None` if the message is no request or cannot be read.
 pub(super) fn request_id(message: &[u8]) -> Option<Value> {
-    let mut message: Value = serde_json::from_slice(message).ok()?;
-    let id = message["id"].take();
-    (message["method"].is_string() && (id.is_string() || id.is_number())).then_some(id)
+    let message: RpcMessage<Value> = serde_json::from_slice(message).ok()?;
+    let is_request = message.method.is_some_and(|method| method.is_string());
+    message.id.filter(|id| is_request && (id.is_string() || id.is_number()))
 }
 
 /// A message with `null` in place of every nested list and object.
@@ -163,6 +152,15 @@ mod tests {
         for at_once in [1, 7, 64, 4096] {
             assert_eq!(all(&text, 100, at_once), expected, "{at_once} bytes at once");
         }
+    }
+
+    #[test]
+    fn only_an_object_has_a_request_id() {
+        for text in ["[]", "[1]", "3", "\"id\"", "null", "", "{}", r#"{"id":1}"#, r#"{"id":1,"method":2}"#] {
+            assert_eq!(request_id(text.as_bytes()), None, "{text}");
+        }
+        let batch = format!("[{}]", r#"{"id":1,"method":"m"},"#.repeat(10));
+        assert_eq!(all(&batch, 100, 64), [InputLine::TooLong { id: None, most: 100 }]);
     }
 
     #[test]

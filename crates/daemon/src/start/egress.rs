@@ -35,7 +35,7 @@ pub(crate) fn open(
         providers: Arc::clone(&secrets.providers),
         agents: Arc::clone(agents),
         gate: Arc::clone(&gate.gate),
-        purse: Arc::clone(&gate.budgets),
+        budgets: Arc::clone(&gate.budgets),
         redactor: Arc::clone(&secrets.redactor),
         requests: gate.requests.clone(),
         ledger: storage.ledger.clone(),

@@ -8,12 +8,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tribune_json_rpc::RequestId;
 use tribune_runtime::{AgentId, SessionKey};
 
 use super::client_session::ClientSession;
-use super::wire::{Fault, Id, Incoming};
+use super::wire::{Fault, Incoming};
 use super::{prompt, wire};
-use crate::Gateway;
+use crate::gateway::Gateway;
 use crate::principal::Principal;
 use crate::send_queue::{Frame, SendQueue, SendReceiver, send_queue};
 
@@ -75,7 +76,7 @@ pub(super) struct State {
     pub(super) wishes: Wishes,
     /// Open sessions, by the session id that the client knows.
     pub(super) seats: HashMap<String, Arc<ClientSession>>,
-    in_flight: HashMap<Id, CancellationToken>,
+    in_flight: HashMap<RequestId, CancellationToken>,
     asked: HashMap<u64, oneshot::Sender<Result<Value, Value>>>,
     next_question: u64,
 }
@@ -163,8 +164,8 @@ impl Connection {
         match method {
             "session/cancel" => self.cancel(params["sessionId"].as_str().unwrap_or_default()),
             "$/cancel_request" => {
-                let token =
-                    Id::read(&params["requestId"]).and_then(|id| self.state().in_flight.get(&id).cloned());
+                let token = RequestId::from_value(&params["requestId"])
+                    .and_then(|id| self.state().in_flight.get(&id).cloned());
                 if let Some(token) = token {
                     token.cancel();
                 }
@@ -174,7 +175,7 @@ impl Connection {
         }
     }
 
-    fn on_request(self: &Arc<Self>, id: Id, method: String, params: Value) {
+    fn on_request(self: &Arc<Self>, id: RequestId, method: String, params: Value) {
         let token = CancellationToken::new();
         let begun = self.begin(&id, &method, &params, &token);
         // A rejected request is not in `in_flight`, and its id may be that of another request which is.
@@ -211,7 +212,7 @@ impl Connection {
     /// Registers a request, in the order of arrival.
     fn begin(
         &self,
-        id: &Id,
+        id: &RequestId,
         method: &str,
         params: &Value,
         token: &CancellationToken,

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
@@ -20,8 +21,8 @@ use tokio::sync::Notify;
 
 use super::connection::{Connection, Outgoing};
 use super::{Asked, Who};
-use crate::Gateway;
 use crate::error::ApiError;
+use crate::gateway::Gateway;
 use crate::principal::Principal;
 use crate::send_queue::SendReceiver;
 
@@ -29,7 +30,7 @@ pub(super) const CONNECTION_ID: &str = "acp-connection-id";
 const SESSION_ID: &str = "acp-session-id";
 
 /// Maximum concurrent connections: each buffers messages that its client has not fetched.
-const MAX_VISITS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 
 /// Streams of one connection, and the bytes that all of them together buffer for a client that does not read.
 const MAX_STREAMS: usize = 513;
@@ -43,17 +44,17 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The HTTP connections, by connection id.
 #[derive(Default)]
-pub(crate) struct Visits(Mutex<HashMap<String, Arc<Visit>>>);
+pub(super) struct HttpConnections(Mutex<HashMap<String, Arc<HttpConnection>>>);
 
-impl std::fmt::Debug for Visits {
+impl std::fmt::Debug for HttpConnections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Visits")
+        f.write_str("HttpConnections")
     }
 }
 
 /// One HTTP connection.
-struct Visit {
-    connection: Arc<Connection>,
+struct HttpConnection {
+    client: Arc<Connection>,
     streams: Mutex<Streams>,
     /// Notified when a message is queued, or the connection ends.
     wakeup: Notify,
@@ -74,7 +75,7 @@ struct Stream {
     has_listener: bool,
 }
 
-impl Visit {
+impl HttpConnection {
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,30 +112,30 @@ impl Visit {
 
     fn end(&self) {
         self.streams().is_over = true;
-        self.connection.leave();
+        self.client.leave();
         self.wakeup.notify_waiters();
     }
 }
 
-impl Visits {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Visit>>> {
+impl HttpConnections {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<HttpConnection>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection that a request names, if it belongs to the caller.
-    fn of(&self, who: &Principal, headers: &HeaderMap) -> Result<Arc<Visit>, ApiError> {
+    fn of(&self, who: &Principal, headers: &HeaderMap) -> Result<Arc<HttpConnection>, ApiError> {
         let Some(id) = text(headers, CONNECTION_ID) else {
             return Err(ApiError::params("the header Acp-Connection-Id is missing: `initialize` gives one"));
         };
         // A connection of another principal is reported as not found.
-        let found = self.all().get(id).filter(|visit| visit.connection.who == *who).cloned();
+        let found = self.all().get(id).filter(|connection| connection.client.who == *who).cloned();
         found
             .ok_or_else(|| ApiError::new("not_found", "there is no such connection: begin with `initialize`"))
     }
 
     fn end(&self, id: &str) {
-        if let Some(visit) = self.all().remove(id) {
-            visit.end();
+        if let Some(connection) = self.all().remove(id) {
+            connection.end();
         }
     }
 
@@ -142,7 +143,7 @@ impl Visits {
     fn sweep(&self) {
         let abandoned: Vec<String> = {
             let all = self.all();
-            all.iter().filter(|(_, visit)| visit.is_abandoned()).map(|(id, _)| id.clone()).collect()
+            all.iter().filter(|(_, connection)| connection.is_abandoned()).map(|(id, _)| id.clone()).collect()
         };
         for id in abandoned {
             self.end(&id);
@@ -163,14 +164,15 @@ fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 /// `POST /acp`: one message of the client.
-pub(super) async fn posted(
+pub(super) async fn post_message(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
+    Extension(connections): Extension<Arc<HttpConnections>>,
     asked: RawQuery,
     headers: HeaderMap,
     body: Result<String, axum::extract::rejection::StringRejection>,
 ) -> Response {
-    match post(&gateway, who, asked, &headers, body).await {
+    match post(&gateway, &connections, who, asked, &headers, body).await {
         Ok(response) => response,
         Err(error) => error.into_response(),
     }
@@ -178,6 +180,7 @@ pub(super) async fn posted(
 
 async fn post(
     gateway: &Arc<Gateway>,
+    connections: &Arc<HttpConnections>,
     who: Principal,
     asked: RawQuery,
     headers: &HeaderMap,
@@ -204,10 +207,10 @@ async fn post(
         }
         let wishes = Asked::read(asked)?;
         let (connection, messages) = Connection::new(Arc::clone(gateway), who, wishes);
-        return open(gateway, connection, messages, &body).await;
+        return open(gateway, connections, connection, messages, &body).await;
     }
-    let visit = gateway.visits.of(&who, headers)?;
-    visit.touch();
+    let connection = connections.of(&who, headers)?;
+    connection.touch();
     let of_header = text(headers, SESSION_ID);
     if let Some(of_params) = message["params"]["sessionId"].as_str()
         && of_header != Some(of_params)
@@ -216,24 +219,25 @@ async fn post(
             "the header Acp-Session-Id differs from the `sessionId` of the message: send the same value",
         ));
     }
-    if !visit.connection.has_room() {
+    if !connection.client.has_room() {
         return Err(ApiError::new(
             "too_many_requests",
             "too many requests of this connection are in flight: fetch the responses first",
         ));
     }
-    visit.connection.receive(&body);
+    connection.client.receive(&body);
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
 /// Opens a connection and returns the response to `initialize`.
 async fn open(
     gateway: &Arc<Gateway>,
+    connections: &Arc<HttpConnections>,
     connection: Arc<Connection>,
     mut messages: SendReceiver<Outgoing>,
     body: &str,
 ) -> Result<Response, ApiError> {
-    gateway.visits.sweep();
+    connections.sweep();
     connection.receive(body);
     let Some(first) = messages.recv().await else {
         return Err(ApiError::new("internal", "the connection ended before it began"));
@@ -245,61 +249,63 @@ async fn open(
         connection.leave();
         return Ok((StatusCode::BAD_REQUEST, json, first.text).into_response());
     }
-    let (id, visit) =
-        (new_id(), Arc::new(Visit { connection, streams: Mutex::default(), wakeup: Notify::new() }));
-    visit.touch();
+    let (id, connection) = (
+        new_id(),
+        Arc::new(HttpConnection { client: connection, streams: Mutex::default(), wakeup: Notify::new() }),
+    );
+    connection.touch();
     {
-        let mut all = gateway.visits.all();
-        if all.len() >= MAX_VISITS {
-            visit.connection.leave();
-            let what = format!("{MAX_VISITS} connections over HTTP are open: end one with DELETE");
+        let mut all = connections.all();
+        if all.len() >= MAX_CONNECTIONS {
+            connection.client.leave();
+            let what = format!("{MAX_CONNECTIONS} connections over HTTP are open: end one with DELETE");
             return Err(ApiError::new("too_many_connections", what));
         }
-        all.insert(id.clone(), Arc::clone(&visit));
+        all.insert(id.clone(), Arc::clone(&connection));
     }
-    let (own, name) = (Arc::clone(gateway), id.clone());
+    let (own, all, name) = (Arc::clone(gateway), Arc::clone(connections), id.clone());
     gateway.tasks.spawn(async move {
-        carry(&own, &visit, messages).await;
-        own.visits.end(&name);
+        carry(&own, &connection, messages).await;
+        all.end(&name);
     });
     Ok((StatusCode::OK, json, [(CONNECTION_ID, id)], first.text).into_response())
 }
 
 /// Moves messages to their streams until the connection ends.
-async fn carry(gateway: &Gateway, visit: &Visit, mut messages: SendReceiver<Outgoing>) {
+async fn carry(gateway: &Gateway, connection: &HttpConnection, mut messages: SendReceiver<Outgoing>) {
     let mut look = tokio::time::interval(ABANDONED);
     loop {
         tokio::select! {
             message = messages.recv() => {
                 let Some(message) = message else { return };
-                if !visit.deliver(message) {
+                if !connection.deliver(message) {
                     return;
                 }
             }
             _ = look.tick() => {
-                if visit.is_abandoned() {
+                if connection.is_abandoned() {
                     return;
                 }
             }
-            () = visit.connection.gone.cancelled() => return,
+            () = connection.client.gone.cancelled() => return,
             () = gateway.stopping.cancelled() => return,
         }
     }
 }
 
 /// `GET /acp` without an upgrade: an event stream.
-pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) -> Response {
+pub(super) fn open_stream(connections: &HttpConnections, who: &Principal, headers: &HeaderMap) -> Response {
     if !text(headers, ACCEPT.as_str()).is_some_and(|accept| accept.contains("text/event-stream")) {
         let what = "this is ACP: upgrade to a WebSocket, or accept text/event-stream";
         return (StatusCode::NOT_ACCEPTABLE, ApiError::params(what).into_response()).into_response();
     }
-    let visit = match gateway.visits.of(who, headers) {
-        Ok(visit) => visit,
+    let connection = match connections.of(who, headers) {
+        Ok(connection) => connection,
         Err(error) => return error.into_response(),
     };
     let name = text(headers, SESSION_ID).unwrap_or_default().to_owned();
     let listener = {
-        let mut streams = visit.streams();
+        let mut streams = connection.streams();
         if !streams.waiting.contains_key(&name) && streams.waiting.len() >= MAX_STREAMS {
             return ApiError::new("too_many_requests", "this connection has too many streams: end one")
                 .into_response();
@@ -308,7 +314,7 @@ pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) 
         if std::mem::replace(&mut stream.has_listener, true) {
             return ApiError::new("conflict", "this stream already has a listener").into_response();
         }
-        Listener { visit: Arc::clone(&visit), name }
+        Listener { connection: Arc::clone(&connection), name }
     };
     let events = futures_util::stream::unfold(listener, |listener| async move {
         let event = listener.next().await?;
@@ -320,7 +326,7 @@ pub(super) fn listened(gateway: &Gateway, who: &Principal, headers: &HeaderMap) 
 
 /// The open response of one stream.
 struct Listener {
-    visit: Arc<Visit>,
+    connection: Arc<HttpConnection>,
     name: String,
 }
 
@@ -328,12 +334,12 @@ impl Listener {
     /// The next event, or a keep-alive comment; `None` when the connection has ended.
     async fn next(&self) -> Option<String> {
         loop {
-            let wakeup = self.visit.wakeup.notified();
+            let wakeup = self.connection.wakeup.notified();
             let mut wakeup = std::pin::pin!(wakeup);
             // Registered before the queue is checked, so that a message in between is not missed.
             wakeup.as_mut().enable();
             {
-                let mut streams = self.visit.streams();
+                let mut streams = self.connection.streams();
                 let message =
                     streams.waiting.get_mut(&self.name).and_then(|stream| stream.messages.pop_front());
                 if let Some(message) = message {
@@ -353,7 +359,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut streams = self.visit.streams();
+        let mut streams = self.connection.streams();
         streams.last_seen = Some(Instant::now());
         if let Some(stream) = streams.waiting.get_mut(&self.name) {
             stream.has_listener = false;
@@ -365,10 +371,14 @@ impl Drop for Listener {
 }
 
 /// `DELETE /acp`: ends a connection.
-pub(super) async fn left(Who(who): Who, State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
-    match gateway.visits.of(&who, &headers) {
+pub(super) async fn end_connection(
+    Who(who): Who,
+    Extension(connections): Extension<Arc<HttpConnections>>,
+    headers: HeaderMap,
+) -> Response {
+    match connections.of(&who, &headers) {
         Ok(_) => {
-            gateway.visits.end(text(&headers, CONNECTION_ID).unwrap_or_default());
+            connections.end(text(&headers, CONNECTION_ID).unwrap_or_default());
             StatusCode::ACCEPTED.into_response()
         }
         Err(error) => error.into_response(),

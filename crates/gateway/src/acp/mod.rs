@@ -27,8 +27,6 @@ mod tool_call_view;
 mod update_mapper;
 mod wire;
 
-pub(super) use http::Visits;
-
 use std::sync::Arc;
 
 use axum::extract::ws::WebSocketUpgrade;
@@ -44,16 +42,20 @@ use connection::Wishes;
 use serde::Deserialize;
 use tribune_runtime::{AgentId, SessionKey};
 
-use super::connection_limit::ConnectionSlot;
-use super::error::{ApiError, misnamed};
-use super::principal::Principal;
-use super::{Gateway, decode, rest};
+use self::http::HttpConnections;
+use crate::bearer::bearer;
+use crate::connection_limit::ConnectionSlot;
+use crate::decode;
+use crate::error::{ApiError, misnamed};
+use crate::gateway::Gateway;
+use crate::principal::Principal;
 
 /// The path of the endpoint.
 const PATH: &str = "/acp";
 
 pub(super) fn router() -> Router<Arc<Gateway>> {
-    Router::new().route(PATH, get(connect).post(http::posted).delete(http::left))
+    let endpoint = get(connect).post(http::post_message).delete(http::end_connection);
+    Router::new().route(PATH, endpoint.layer(Extension(Arc::new(HttpConnections::default()))))
 }
 
 /// The query parameters: the agent of new sessions, and the session to resume.
@@ -91,7 +93,7 @@ impl FromRequestParts<Arc<Gateway>> for Who {
 
 /// Authenticates a request. Anonymous callers are accepted only if the configuration allows them.
 fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> {
-    let who = match rest::bearer(request.headers.get(AUTHORIZATION))? {
+    let who = match bearer(request.headers.get(AUTHORIZATION))? {
         Some(token) => gateway.check_token(token, &request.extensions)?,
         None => gateway.anonymous.clone().ok_or_else(|| {
             ApiError::new(
@@ -110,16 +112,17 @@ fn principal(gateway: &Gateway, request: &Parts) -> Result<Principal, ApiError> 
 async fn connect(
     Who(who): Who,
     State(gateway): State<Arc<Gateway>>,
-    Extension(seat): Extension<Arc<ConnectionSlot>>,
+    Extension(slot): Extension<Arc<ConnectionSlot>>,
+    Extension(connections): Extension<Arc<HttpConnections>>,
     asked: RawQuery,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
         Ok(upgrade) => match Asked::read(asked) {
-            Ok(wishes) => socket::upgraded(gateway, seat, who, wishes, upgrade),
+            Ok(wishes) => socket::upgraded(gateway, slot, who, wishes, upgrade),
             Err(error) => error.into_response(),
         },
-        Err(_) => http::listened(&gateway, &who, &headers),
+        Err(_) => http::open_stream(&connections, &who, &headers),
     }
 }

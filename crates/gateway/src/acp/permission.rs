@@ -14,7 +14,7 @@ use super::options::Mode;
 use super::passthrough::beside;
 use super::update_mapper::Question;
 use super::{tool_call_view, wire};
-use crate::approvals::DecisionBody;
+use crate::calls::approvals::DecisionBody;
 
 /// The duration of "Allow for one hour".
 const ONE_HOUR: Duration = Duration::from_secs(60 * 60);

@@ -9,7 +9,7 @@ use tribune_runtime::ContentBlock;
 
 use super::connection::Connection;
 use super::wire::Fault;
-use crate::approvals::ApprovalList;
+use crate::calls::approvals::ApprovalList;
 use crate::principal::Principal;
 
 /// Maximum lines of an answer.
@@ -87,7 +87,7 @@ pub(super) async fn answer(
                 .readers
                 .read(|reader| reader.spend_report(SpendGrouping::Day, None))
                 .await
-                .map_err(crate::ApiError::from)?;
+                .map_err(crate::error::ApiError::from)?;
             for line in report.lines.iter().rev().take(MAX_LINES) {
                 let _ = writeln!(text, "- {}", spent(line));
             }

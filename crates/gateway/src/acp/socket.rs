@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 use super::connection::{Connection, Outgoing, Wishes};
 use super::http::{CONNECTION_ID, new_id};
 use crate::connection_limit::ConnectionSlot;
+use crate::gateway::{Gateway, READ_BUFFER, WRITE_BUFFER};
 use crate::principal::Principal;
 use crate::send_queue::{FRAMES, SendReceiver};
-use crate::{Gateway, READ_BUFFER, WRITE_BUFFER};
 
 /// Interval of WebSocket pings.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ const MAX_BYTES_HEADER: &str = "acp-max-message-bytes";
 /// Answers the upgrade and serves the WebSocket.
 pub(super) fn upgraded(
     gateway: Arc<Gateway>,
-    seat: Arc<ConnectionSlot>,
+    slot: Arc<ConnectionSlot>,
     who: Principal,
     wishes: Wishes,
     upgrade: WebSocketUpgrade,
@@ -50,7 +50,7 @@ pub(super) fn upgraded(
     let tasks = gateway.tasks.clone();
     let mut response = upgrade.on_upgrade(move |socket| async move {
         // Tracked, so that shutdown waits for it.
-        let _ = tasks.spawn(serve(gateway, socket, who, wishes, seat)).await;
+        let _ = tasks.spawn(serve(gateway, socket, who, wishes, slot)).await;
     });
     if let Ok(id) = HeaderValue::from_str(&new_id()) {
         response.headers_mut().insert(CONNECTION_ID, id);
@@ -67,13 +67,13 @@ async fn serve(
     socket: WebSocket,
     who: Principal,
     wishes: Wishes,
-    seat: Arc<ConnectionSlot>,
+    slot: Arc<ConnectionSlot>,
 ) {
     gateway.metrics.connected();
     let (connection, messages) = Connection::new(Arc::clone(&gateway), who, wishes);
     tokio::select! {
         () = run(&connection, socket, messages) => {}
-        () = seat.gone() => {}
+        () = slot.gone() => {}
     }
     connection.leave();
     gateway.metrics.disconnected();

@@ -1,30 +1,27 @@
 //! The JSON-RPC dialect of ACP: parses incoming messages and writes outgoing ones. Unknown members are ignored, because ACP is
 //! extended that way.
 
-use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use tribune_json_rpc::{
+    self as json_rpc, ErrorObject, NULL_ID, PARSE_ERROR, Repeated, RequestId, RpcMessage, decode_member,
+};
 
 use crate::error::ApiError;
 use crate::rpc;
 
-pub(super) const INVALID_REQUEST: i64 = -32600;
-pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-pub(super) const INVALID_PARAMS: i64 = -32602;
-pub(super) const INTERNAL: i64 = -32603;
+pub(super) use tribune_json_rpc::{
+    INTERNAL_ERROR as INTERNAL, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
+};
 pub(super) const CANCELLED: i64 = -32800;
 pub(super) const AUTH_REQUIRED: i64 = -32000;
 pub(super) const NOT_FOUND: i64 = -32002;
-const PARSE_ERROR: i64 = -32700;
-
-/// Maximum bytes of a request id that is a string.
-const MAX_ID_BYTES: usize = 256;
 
 /// A parsed message of a client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Incoming {
     Request {
-        id: Id,
+        id: RequestId,
         method: String,
         params: Value,
     },
@@ -34,31 +31,11 @@ pub(super) enum Incoming {
     },
     /// The response to a request of Tribune.
     Answer {
-        id: Id,
+        id: RequestId,
         answer: Result<Value, Value>,
     },
     /// Not a valid message. Holds the error response to send.
     Refused(String),
-}
-
-/// The id of a request in its original JSON form: a number or a string.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Id(String);
-
-impl Id {
-    /// The id in the params of a notification.
-    pub(super) fn read(value: &Value) -> Option<Self> {
-        let fits = match value {
-            Value::String(text) => text.len() <= MAX_ID_BYTES,
-            Value::Number(number) => number.is_i64() || number.is_u64(),
-            _ => false,
-        };
-        fits.then(|| Self(value.to_string()))
-    }
-
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// The error of a request.
@@ -79,8 +56,8 @@ impl Fault {
         Self::new(INVALID_PARAMS, "invalid_params", message)
     }
 
-    fn to_json(&self) -> Value {
-        json!({ "code": self.code, "message": self.message, "data": { "code": self.word } })
+    fn error_object(&self) -> ErrorObject<'_> {
+        ErrorObject::named(self.code, self.word, &self.message)
     }
 }
 
@@ -105,10 +82,9 @@ impl From<tribune_sessions::session::SessionError> for Fault {
     }
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    jsonrpc: Option<String>,
-    #[serde(borrow)]
+/// The members of a message by their types. A member that is null counts as missing.
+struct Members<'a> {
+    version: Option<String>,
     id: Option<&'a RawValue>,
     method: Option<String>,
     params: Option<Value>,
@@ -116,74 +92,87 @@ struct Envelope<'a> {
     error: Option<Value>,
 }
 
+impl<'a> Members<'a> {
+    /// `None` if a member has the wrong type, or occurs twice.
+    fn decode(message: &RpcMessage<&'a RawValue>) -> Option<Self> {
+        if message.repeated != Repeated::None {
+            return None;
+        }
+        Some(Self {
+            version: decode_member(message.jsonrpc).ok()?,
+            id: message.id.filter(|id| id.get() != "null"),
+            method: decode_member(message.method).ok()?,
+            params: decode_member(message.params).ok()?,
+            result: decode_member(message.result).ok()?,
+            error: decode_member(message.error).ok()?,
+        })
+    }
+}
+
 /// Parses one message.
 pub(super) fn read(text: &str) -> Incoming {
     let refuse = |code, word, what: &str| Incoming::Refused(failure(None, &Fault::new(code, word, what)));
+    let invalid = |what: &str| refuse(INVALID_REQUEST, "invalid_request", what);
     if text.trim_start().starts_with('[') {
-        return refuse(
-            INVALID_REQUEST,
-            "invalid_request",
-            "batches are not taken: send one message at a time",
-        );
+        return invalid("batches are not taken: send one message at a time");
     }
-    if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
+    let parsed = serde_json::from_str::<RpcMessage<&RawValue>>(text);
+    // Whether the text is JSON decides between two errors, so it is checked again only if there is one.
+    if parsed.is_err()
+        && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text)
+    {
         let what = format!("the message is not JSON (line {}, column {})", error.line(), error.column());
         return refuse(PARSE_ERROR, "parse_error", &what);
     }
     if let Err(what) = rpc::check_depth(text) {
         return refuse(PARSE_ERROR, "parse_error", &what);
     }
-    let Ok(envelope) = serde_json::from_str::<Envelope<'_>>(text) else {
-        return refuse(INVALID_REQUEST, "invalid_request", "the message is not JSON-RPC 2.0");
+    let Some(members) = parsed.ok().and_then(|message| Members::decode(&message)) else {
+        return invalid("the message is not JSON-RPC 2.0");
     };
-    let id = match envelope.id.map(|id| serde_json::from_str::<Value>(id.get())) {
+    let id = match members.id.map(RequestId::from_raw) {
+        Some(None) => return invalid(&rpc::id_rule()),
+        Some(id) => id,
         None => None,
-        Some(Ok(value)) => match Id::read(&value) {
-            Some(_) => envelope.id.map(|id| Id(id.get().to_owned())),
-            None => {
-                let what = format!("an id is a whole number or a string of at most {MAX_ID_BYTES} bytes");
-                return refuse(INVALID_REQUEST, "invalid_request", &what);
-            }
-        },
-        Some(Err(_)) => return refuse(PARSE_ERROR, "parse_error", "the id is not JSON"),
     };
-    if envelope.jsonrpc.as_deref() != Some("2.0") {
+    if members.version.as_deref() != Some("2.0") {
         let fault = Fault::new(INVALID_REQUEST, "invalid_request", "`jsonrpc` must be \"2.0\"");
         return Incoming::Refused(failure(id.as_ref(), &fault));
     }
-    let params = envelope.params.unwrap_or(Value::Null);
-    match (id, envelope.method) {
+    let params = members.params.unwrap_or_default();
+    match (id, members.method) {
         (Some(id), Some(method)) => Incoming::Request { id, method, params },
         (None, Some(method)) => Incoming::Notification { method, params },
-        (Some(id), None) => match (envelope.error, envelope.result) {
-            (Some(error), _) => Incoming::Answer { id, answer: Err(error) },
-            (None, result) => Incoming::Answer { id, answer: Ok(result.unwrap_or(Value::Null)) },
-        },
-        (None, None) => refuse(INVALID_REQUEST, "invalid_request", "`method` is missing"),
+        (Some(id), None) => {
+            let answer = members.error.map_or_else(|| Ok(members.result.unwrap_or_default()), Err);
+            Incoming::Answer { id, answer }
+        }
+        (None, None) => invalid("`method` is missing"),
     }
 }
 
 /// A success response.
-pub(super) fn success(id: &Id, result: &Value) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, id.0)
+pub(super) fn success(id: &RequestId, result: &Value) -> String {
+    json_rpc::response(id, result)
 }
 
 /// An error response. The id is null if the request's id could not be parsed.
-pub(super) fn failure(id: Option<&Id>, fault: &Fault) -> String {
-    let id = id.map_or("null", Id::as_str);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#, fault.to_json())
+pub(super) fn failure(id: Option<&RequestId>, fault: &Fault) -> String {
+    json_rpc::error_response(id.map_or(NULL_ID, RequestId::as_str), &fault.error_object())
 }
 
 pub(super) fn notification(method: &str, params: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()
+    json_rpc::notification(method, params)
 }
 
 pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+    json_rpc::request(id, method, params)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn refused(text: &str) -> Value {
@@ -221,7 +210,7 @@ mod tests {
 
     #[test]
     fn requests_notifications_and_responses_are_distinguished() {
-        let id = |text: &str| Id(text.to_owned());
+        let id = |text: &str| RequestId::from_raw(serde_json::from_str(text).unwrap()).unwrap();
         let (method, params) = ("x".to_owned(), Value::Null);
         let request = Incoming::Request { id: id("0"), method: method.clone(), params: params.clone() };
         assert_eq!(read(r#"{"jsonrpc":"2.0","id":0,"method":"x","_new":1}"#), request);

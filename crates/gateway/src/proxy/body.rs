@@ -13,17 +13,25 @@ use tribune_providers::ModelRef;
 use tribune_providers::relay::ApiFormat;
 
 use super::routes::{Kind, Route};
-use crate::ApiError;
+use crate::error::ApiError;
 
 /// Maximum members of a body: several times what any API has.
 const MAX_MEMBERS: usize = 256;
 
 /// A parsed request body.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct ProxiedBody {
     pub(super) model: String,
     pub(super) is_stream: bool,
     pub(super) members: Members,
+}
+
+/// The body that the provider gets.
+#[derive(Debug, Default)]
+pub(super) struct UpstreamBody {
+    pub(super) bytes: Vec<u8>,
+    /// Whether the usage must be hidden from the client, because the proxy added the request for it.
+    pub(super) hides_usage: bool,
 }
 
 /// The members of an object, in order and without duplicates.
@@ -36,7 +44,7 @@ pub(super) async fn read(
     timeout: Duration,
     route: &Route,
     body: Body,
-) -> Result<Asking, ApiError> {
+) -> Result<ProxiedBody, ApiError> {
     let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
     let bytes = tokio::time::timeout(timeout, to_bytes(body, max_bytes)).await.map_err(|_| late())?;
     let bytes = bytes.map_err(|_| {
@@ -45,12 +53,12 @@ pub(super) async fn read(
         ApiError::new("too_large", what)
     })?;
     match &route.model {
-        Some(model) => Asking::of_path(&bytes, model, route.is_stream),
-        None => Asking::parse(&bytes),
+        Some(model) => ProxiedBody::of_path(&bytes, model, route.is_stream),
+        None => ProxiedBody::parse(&bytes),
     }
 }
 
-impl Asking {
+impl ProxiedBody {
     /// For APIs that name the model in the path. A body that also names a model is rejected, because it could name another one.
     fn of_path(bytes: &[u8], model: &str, is_stream: bool) -> Result<Self, ApiError> {
         let members = Members::parse(bytes)?;
@@ -74,14 +82,14 @@ impl Asking {
         Ok(Self { model, is_stream, members })
     }
 
-    /// The bytes for the provider, and whether the usage must be hidden from the client because the proxy added the request for it.
-    pub(super) fn for_upstream(mut self, wire: ApiFormat, kind: Kind) -> Result<(Vec<u8>, bool), ApiError> {
+    /// The body for the provider.
+    pub(super) fn for_upstream(mut self, wire: ApiFormat, kind: Kind) -> Result<UpstreamBody, ApiError> {
         let mut hides_usage = false;
         if wire == ApiFormat::Chat && kind == Kind::Answer && self.is_stream {
             hides_usage = self.members.ask_for_usage();
         }
         let bytes = self.members.to_bytes().map_err(|error| ApiError::new("internal", error.to_string()))?;
-        Ok((bytes, hides_usage))
+        Ok(UpstreamBody { bytes, hides_usage })
     }
 }
 
@@ -165,10 +173,13 @@ mod tests {
     #[test]
     fn the_checked_bytes_are_the_sent_bytes() {
         let text = r#"{"model":"m","stream":true,"n":18446744073709551617,"t":0.10,"text":"\u00fc \ud83d"}"#;
-        let asking = Asking::parse(text.as_bytes()).unwrap();
-        assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
-        let (bytes, hides) = asking.for_upstream(ApiFormat::Messages, Kind::Answer).unwrap();
-        assert_eq!((String::from_utf8(bytes).unwrap().as_str(), hides), (text, false));
+        let body = ProxiedBody::parse(text.as_bytes()).unwrap();
+        assert_eq!((body.model.as_str(), body.is_stream), ("m", true));
+        let upstream = body.for_upstream(ApiFormat::Messages, Kind::Answer).unwrap();
+        assert_eq!(
+            (String::from_utf8(upstream.bytes).unwrap().as_str(), upstream.hides_usage),
+            (text, false)
+        );
     }
 
     #[test]
@@ -189,19 +200,19 @@ mod tests {
             "",
             "model=good",
         ] {
-            assert_eq!(Asking::parse(text.as_bytes()).unwrap_err().code, "invalid_params", "{text}");
+            assert_eq!(ProxiedBody::parse(text.as_bytes()).unwrap_err().code, "invalid_params", "{text}");
         }
         let many: String = (0..=MAX_MEMBERS).map(|n| format!(",\"m{n}\":0")).collect();
-        assert!(Asking::parse(format!("{{\"model\":\"m\"{many}}}").as_bytes()).is_err());
+        assert!(ProxiedBody::parse(format!("{{\"model\":\"m\"{many}}}").as_bytes()).is_err());
     }
 
     #[test]
     fn a_body_names_no_model_if_the_path_does() {
-        let asking = Asking::of_path(br#"{"contents":[]}"#, "m", true).unwrap();
-        assert_eq!((asking.model.as_str(), asking.is_stream), ("m", true));
+        let body = ProxiedBody::of_path(br#"{"contents":[]}"#, "m", true).unwrap();
+        assert_eq!((body.model.as_str(), body.is_stream), ("m", true));
         for text in [r#"{"model":"m"}"#, r#"{"Model":"other"}"#, r#"{"a":1,"a":2}"#, "[]"] {
             assert_eq!(
-                Asking::of_path(text.as_bytes(), "m", false).unwrap_err().code,
+                ProxiedBody::of_path(text.as_bytes(), "m", false).unwrap_err().code,
                 "invalid_params",
                 "{text}"
             );
@@ -211,8 +222,8 @@ mod tests {
     #[test]
     fn stream_usage_is_requested_and_hidden_unless_the_client_requests_it() {
         let upstream = |text: &str, wire, kind| {
-            let (bytes, hides) = Asking::parse(text.as_bytes()).unwrap().for_upstream(wire, kind).unwrap();
-            (String::from_utf8(bytes).unwrap(), hides)
+            let body = ProxiedBody::parse(text.as_bytes()).unwrap().for_upstream(wire, kind).unwrap();
+            (String::from_utf8(body.bytes).unwrap(), body.hides_usage)
         };
         let chat = |text: &str| upstream(text, ApiFormat::Chat, Kind::Answer);
         assert_eq!(

@@ -1,5 +1,5 @@
 //! The cost of a request. The maximum cost is reserved before the request is sent; the actual cost is settled when the response
-//! has ended. No request waits here for a higher limit: beyond a limit it is denied.
+//! has end. No request waits here for a higher limit: beyond a limit it is denied.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_runtime::ErrorKind;
 
 use super::auth::Caller;
-use super::body::{Asking, Members};
+use super::body::{Members, ProxiedBody};
 use super::routes::Kind;
-use super::upstream_call::Ended;
-use crate::ApiError;
+use super::upstream_call::CallEnd;
+use crate::error::ApiError;
 
 /// Assumed maximum tokens of a response if neither the request nor the configuration has a limit.
 const DEFAULT_RESPONSE_TOKENS: u64 = 32_768;
@@ -24,37 +24,44 @@ const MAX_CHOICES: u64 = 128;
 
 /// The reservation for one request.
 #[derive(Debug)]
-pub(super) struct Bill(Reservation);
+pub(super) struct CostReservation(Reservation);
 
-impl Bill {
+/// The tokens that a reservation covers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ReservedTokens {
+    pub(super) prompt: u64,
+    pub(super) response: u64,
+}
+
+impl CostReservation {
     /// Reserves the maximum cost of a request. `None` if the request is free.
     pub(super) async fn reserve(
-        purse: &Arc<Budgets>,
+        budgets: &Arc<Budgets>,
         caller: &Caller,
         provider: &Provider,
-        (kind, asking): (Kind, Option<&Asking>),
+        kind: Kind,
+        body: Option<&ProxiedBody>,
     ) -> Result<Option<Self>, ApiError> {
-        let Some(asking) = asking else { return Ok(None) };
+        let Some(body) = body else { return Ok(None) };
         let answer = match kind {
-            Kind::Answer => answer(provider, asking)?,
+            Kind::Answer => max_response_tokens(provider, body)?,
             Kind::Embeddings => 0,
             Kind::Count | Kind::Models | Kind::Model => return Ok(None),
         };
-        let model = ModelRef::new(&provider.id, &asking.model)
-            .map_err(|error| ApiError::params(error.to_string()))?;
+        let model =
+            ModelRef::new(&provider.id, &body.model).map_err(|error| ApiError::params(error.to_string()))?;
         let agent = match caller {
             Caller::Operator => spend::OPERATOR.to_owned(),
             Caller::Agent(_) | Caller::Session(_) => caller.name(),
         };
         let payer = Payer { agent, session: caller.session() };
         // A token is at least one byte, so the bytes bound the prompt's tokens.
-        let prompt =
-            asking.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
-        match purse.reserve(&payer, &model, (prompt as u64, answer)).await {
+        let prompt = body.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
+        match budgets.reserve(&payer, &model, (prompt as u64, answer)).await {
             Ok(Reserve::Granted(reservation)) => Ok(Some(Self(reservation))),
             Ok(Reserve::Ask(question)) => {
                 // A session can ask a person for a higher limit, but this request does not wait for the answer.
-                purse.is_asking(payer.session.as_deref().unwrap_or_default(), &question.id);
+                budgets.is_asking(payer.session.as_deref().unwrap_or_default(), &question.id);
                 let why = question.input["why"].as_str().unwrap_or("the request exceeds the spend limit");
                 Err(ApiError::forbidden(why))
             }
@@ -70,21 +77,21 @@ impl Bill {
         Ok(self.0.put_on_record().await?)
     }
 
-    /// The reserved tokens: prompt and response.
-    pub(super) const fn tokens(&self) -> (u64, u64) {
-        self.0.tokens()
+    pub(super) const fn tokens(&self) -> ReservedTokens {
+        let (prompt, response) = self.0.tokens();
+        ReservedTokens { prompt, response }
     }
 
     /// Settles the actual cost.
-    pub(super) async fn settle(self, ended: &Ended) {
-        let usage = ended.usage.unwrap_or_default();
-        let told = match ended.outcome {
+    pub(super) async fn settle(self, end: &CallEnd) {
+        let usage = end.usage.unwrap_or_default();
+        let told = match end.outcome {
             ProxyOutcome::Answered => Told::All(usage),
             // Sent, but the response did not arrive completely.
             ProxyOutcome::Cut | ProxyOutcome::Left | ProxyOutcome::Stopped | ProxyOutcome::Interrupted => {
                 Told::Some(usage)
             }
-            ProxyOutcome::Failed if ended.was_answered() => Told::Some(usage),
+            ProxyOutcome::Failed if end.was_answered() => Told::Some(usage),
             ProxyOutcome::Refused | ProxyOutcome::Failed => return self.0.release().await,
         };
         self.0.settle(told).await;
@@ -92,20 +99,19 @@ impl Bill {
 }
 
 /// The maximum tokens of all responses to the request.
-fn answer(provider: &Provider, asking: &Asking) -> Result<u64, ApiError> {
+fn max_response_tokens(provider: &Provider, body: &ProxiedBody) -> Result<u64, ApiError> {
     let mut limits_found = Vec::new();
     for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        limits_found.push(number(&asking.members, name)?);
+        limits_found.push(number(&body.members, name)?);
     }
-    let generation = generation(asking)?;
+    let generation = generation_config(body)?;
     // Gemini's servers accept both spellings.
     for name in ["maxOutputTokens", "max_output_tokens"] {
         limits_found.push(number(&generation, name)?);
     }
-    let declared =
-        provider.config.models.get(&asking.model).map(|limits| u64::from(limits.max_output_tokens));
+    let declared = provider.config.models.get(&body.model).map(|limits| u64::from(limits.max_output_tokens));
     let one = limits_found.into_iter().flatten().max().or(declared).unwrap_or(DEFAULT_RESPONSE_TOKENS);
-    let mut choices = number(&asking.members, "n")?.unwrap_or(1).max(1);
+    let mut choices = number(&body.members, "n")?.unwrap_or(1).max(1);
     for name in ["candidateCount", "candidate_count"] {
         choices = choices.max(number(&generation, name)?.unwrap_or(1));
     }
@@ -116,8 +122,8 @@ fn answer(provider: &Provider, asking: &Asking) -> Result<u64, ApiError> {
 }
 
 /// The generation parameters of Gemini's API.
-fn generation(asking: &Asking) -> Result<Members, ApiError> {
-    let mut found = asking.members.0.iter().filter(|(name, _)| {
+fn generation_config(body: &ProxiedBody) -> Result<Members, ApiError> {
+    let mut found = body.members.0.iter().filter(|(name, _)| {
         name.eq_ignore_ascii_case("generationConfig") || name.eq_ignore_ascii_case("generation_config")
     });
     let (first, second) = (found.next(), found.next());

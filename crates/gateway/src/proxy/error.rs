@@ -6,7 +6,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tribune_providers::{ApiDialect, ProviderError};
 
-use crate::ApiError;
+use crate::error::ApiError;
 
 /// Tells official SDKs not to retry. Without it they retry automatically.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");

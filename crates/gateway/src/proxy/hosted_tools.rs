@@ -5,8 +5,8 @@ use serde_json::Value;
 use serde_json::value::to_raw_value;
 use tribune_providers::relay::ApiFormat;
 
-use super::body::Asking;
-use crate::ApiError;
+use super::body::ProxiedBody;
+use crate::error::ApiError;
 
 /// Request members that affect only the response, in Anthropic's Messages and in Chat Completions. Others may make the provider
 /// reach the network, run code, use another model or charge another price.
@@ -99,13 +99,13 @@ const OWN_TOOLS: [&str; 2] = ["custom", "function"];
 const OWN_TOOLS_BY_DATE: [&str; 4] = ["bash_", "text_editor_", "computer_", "memory_"];
 
 /// Accepts a request that asks only for a response. Its members are serialized again, so that exactly the checked values are sent.
-pub(super) fn check(mut asking: Asking, wire: ApiFormat) -> Result<Asking, ApiError> {
+pub(super) fn check(mut body: ProxiedBody, wire: ApiFormat) -> Result<ProxiedBody, ApiError> {
     let known: &[&str] = match wire {
         ApiFormat::Messages | ApiFormat::Chat => &MEMBERS,
         ApiFormat::Responses => &RESPONSES,
         ApiFormat::Gemini => &GEMINI,
     };
-    for (name, raw) in &mut asking.members.0 {
+    for (name, raw) in &mut body.members.0 {
         if !known.contains(&name.as_str()) {
             return Err(refused(&format!("`{name}`")));
         }
@@ -128,12 +128,12 @@ pub(super) fn check(mut asking: Asking, wire: ApiFormat) -> Result<Asking, ApiEr
         }
         *raw = to_raw_value(&value).map_err(|error| ApiError::new("internal", error.to_string()))?;
     }
-    if wire == ApiFormat::Responses && !asking.members.0.iter().any(|(name, _)| name == "store") {
+    if wire == ApiFormat::Responses && !body.members.0.iter().any(|(name, _)| name == "store") {
         // The default of `store` is true.
         let no = to_raw_value(&false).map_err(|error| ApiError::new("internal", error.to_string()))?;
-        asking.members.0.push(("store".to_owned(), no));
+        body.members.0.push(("store".to_owned(), no));
     }
-    Ok(asking)
+    Ok(body)
 }
 
 fn check_tools(tools: &Value) -> Result<(), ApiError> {
@@ -258,9 +258,9 @@ mod tests {
 
     fn checked_as(body: &Value, wire: ApiFormat) -> Result<String, ApiError> {
         let members: Members = serde_json::from_value(body.clone()).unwrap();
-        let asking = Asking { model: "m".into(), is_stream: false, members };
-        let asking = check(asking, wire)?;
-        Ok(asking.members.0.iter().map(|(name, raw)| format!("{name}:{raw};")).collect())
+        let body = ProxiedBody { model: "m".into(), is_stream: false, members };
+        let body = check(body, wire)?;
+        Ok(body.members.0.iter().map(|(name, raw)| format!("{name}:{raw};")).collect())
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The model proxy, `/v1/proxy/<provider>/…`: the configured models for programs that use a provider's SDK. A program holds a
 //! token of Tribune; the proxy adds the provider's key, which never reaches the program.
 //!
-//! The stages of a request: [`auth`] (the caller), [`routes`] (the allowed endpoints), [`body`] (the model) and [`hosted_tools`]
+//! The stages of a request: [`auth`] (the caller and its model), [`routes`] (the allowed endpoints), [`body`] (the model) and [`hosted_tools`]
 //! (no tools that run at the provider), [`budget`] (the cost limit), [`headers`] (the forwarded headers in both directions), an
 //! entry in the ledger ([`record`]), and only then [`upstream_call`], which sends the request. Errors have the shape that the
 //! provider's SDK expects ([`error`]).
@@ -20,46 +20,42 @@ mod routes;
 mod upstream_call;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::Method;
+use axum::http::request::Parts;
 use axum::response::Response;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_constitution::suggest_name::nearest;
-use tribune_providers::relay::RelayRequest;
-use tribune_providers::{ModelRef, ProviderClient};
-use tribune_redact::Redactor;
-use tribune_runtime::{AgentId, SessionKey};
-
-pub use self::proxy_tokens::{PassAsk, PassGiven};
-pub(super) use self::upstream_call::Ended;
-
 use tribune_egress::{SocketService, http_socket};
 use tribune_governance::gate::Gate;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::models::{Provider, Providers, RequestLog};
 use tribune_governance::spend::Budgets;
+use tribune_providers::relay::RelayRequest;
+use tribune_providers::{ModelRef, ProviderClient};
+use tribune_redact::Redactor;
 use tribune_registry::Agents;
+use tribune_runtime::{AgentId, SessionKey};
 use tribune_sessions::session::SessionError;
 use tribune_storage::clock::Clock;
 use tribune_storage::store::LedgerWriter;
 
-use self::auth::Caller;
-use self::body::Asking;
-use self::budget::Bill;
-use self::proxy_tokens::Passes;
-use self::record::Journal;
+pub(crate) use self::auth::Caller;
+use self::body::{ProxiedBody, UpstreamBody};
+use self::budget::CostReservation;
+use self::proxy_tokens::ProxyTokens;
+use self::record::{OpenRequest, RequestRecorder};
 use self::routes::Route;
 use self::upstream_call::{ResponsePipeline, UpstreamCall};
-use super::Gateway;
-use super::error::ApiError;
-use super::metrics::Metrics;
+use crate::error::ApiError;
+use crate::metrics::Metrics;
 
 /// Maximum concurrent requests: this many for the operator, and this many for all agents together. Each may hold a body of
 /// `gateway.maxMessageBytes` while it is sent. The two are counted separately, so that agents cannot lock the operator out.
@@ -70,7 +66,7 @@ pub struct ProxyParts {
     pub providers: Arc<Providers>,
     pub agents: Arc<Agents>,
     pub gate: Arc<Gate>,
-    pub purse: Arc<Budgets>,
+    pub budgets: Arc<Budgets>,
     pub redactor: Arc<Redactor>,
     pub requests: RequestLog,
     pub ledger: LedgerWriter,
@@ -93,12 +89,12 @@ impl std::fmt::Debug for ProxyParts {
 /// The model proxy.
 pub struct Proxy {
     parts: ProxyParts,
-    passes: Passes,
+    tokens: ProxyTokens,
     operator_permits: Arc<Semaphore>,
     agent_permits: Arc<Semaphore>,
     /// Shared with the gateway: it counts in the same metrics, and waits for these tasks when it stops.
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) tasks: TaskTracker,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tasks: TaskTracker,
 }
 
 impl std::fmt::Debug for Proxy {
@@ -122,26 +118,36 @@ impl SocketService for SessionModel {
 
 impl Proxy {
     pub fn new(parts: ProxyParts) -> Self {
-        let room = || Arc::new(Semaphore::new(MAX_CONCURRENT));
-        let (operator_permits, agent_permits) = (room(), room());
+        let permits = || Arc::new(Semaphore::new(MAX_CONCURRENT));
+        let (operator_permits, agent_permits) = (permits(), permits());
         let (metrics, tasks) = (Arc::new(Metrics::new()), TaskTracker::new());
-        Self { parts, passes: Passes::default(), operator_permits, agent_permits, metrics, tasks }
+        Self { parts, tokens: ProxyTokens::default(), operator_permits, agent_permits, metrics, tasks }
     }
 
     /// The model that is configured for an agent.
-    fn model_of(&self, agent: &AgentId) -> Option<ModelRef> {
+    pub(crate) fn model_of(&self, agent: &AgentId) -> Option<ModelRef> {
         model_of(&self.parts.agents, &self.parts.providers, agent)
     }
 
+    /// Issues a proxy token that is valid for `time`.
+    pub(crate) fn issue_token(&self, agent: AgentId, time: Duration) -> Result<String, ApiError> {
+        self.tokens.issue(agent, time, Instant::now())
+    }
+
+    /// The agent that holds this token, if it is a valid proxy token.
+    pub(crate) fn token_holder(&self, token: &str) -> Option<AgentId> {
+        self.tokens.holder(token)
+    }
+
     /// Takes a permit for one request, or fails with `busy`.
-    fn room(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
-        let room = match caller {
+    fn take_permit(&self, caller: &Caller) -> Result<OwnedSemaphorePermit, ApiError> {
+        let permits = match caller {
             Caller::Operator => &self.operator_permits,
             Caller::Agent(_) | Caller::Session(_) => &self.agent_permits,
         };
         let full =
             || format!("{MAX_CONCURRENT} model requests are already running: try again in a few seconds");
-        Arc::clone(room).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
+        Arc::clone(permits).try_acquire_owned().map_err(|_| ApiError::new("busy", full()))
     }
 
     /// The provider of this name, if it is enabled and has a client.
@@ -163,38 +169,54 @@ impl Proxy {
     }
 }
 
-/// Forwards a request to a model provider with the configured key.
-///
-/// `provider` is the name of a provider in the configuration, `path` a path of its API: `v1/messages`, `v1/messages/count_tokens`
-/// and `v1/models` in Anthropic's dialect, `chat/completions`, `responses`, `embeddings` and `models` in OpenAI's, with or without
-/// a leading `v1/`, and `v1beta/models/MODEL:generateContent` and similar in Gemini's. Send the operator's token or an agent's pass
-/// as `Authorization: Bearer`, `x-api-key` or `x-goog-api-key`. Responses, including streams, are the provider's own; errors have
-/// its shape. See docs/guide/proxy.md.
-#[utoipa::path(post, path = "/v1/proxy/{provider}/{path}", tag = "proxy", params(("provider" = String, Path, description = "name of a provider"), ("path" = String, Path, description = "path of its API, with its slashes")), request_body(content = Object, description = "as in the provider's API; `model` decides whether the request is allowed", example = json!({ "model": "small", "messages": [{ "role": "user", "content": "Hello." }] })), responses((status = 200, description = "the provider's answer", body = Object, example = json!({ "choices": [{ "message": { "role": "assistant", "content": "Hello." } }] })), (status = "default", description = "an error in the provider's shape", body = Object)))]
-pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    let path = request.uri().path().strip_prefix("/v1/proxy/").unwrap_or_default().to_owned();
-    // The path is never decoded: only a literal match with the allowed endpoints counts.
-    let (id, rest) = path.split_once('/').unwrap_or((&path, ""));
-    let proxy = &gateway.api.proxy;
-    let asked = async { proxy.admit(auth::caller(&gateway, &request)?, id, rest, request).await };
-    proxy.answered(id, asked.await)
+/// A request that passed every check. The maximum cost is reserved.
+struct CheckedRequest {
+    route: Route,
+    /// `None` for requests without a body.
+    body: Option<ProxiedBody>,
+    /// `None` if the request is free.
+    reservation: Option<CostReservation>,
+}
+
+impl CheckedRequest {
+    fn model(&self) -> Option<String> {
+        self.body.as_ref().map(|body| body.model.clone()).or_else(|| self.route.model.clone())
+    }
+
+    fn is_stream(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.is_stream)
+    }
 }
 
 impl Proxy {
+    /// Answers a request of an authenticated caller. `rest` is the path behind the provider's name.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        caller: Result<Caller, ApiError>,
+        id: &str,
+        rest: &str,
+        request: Request,
+    ) -> Response {
+        let answer = match caller {
+            Ok(caller) => self.forward(caller, id, rest, request).await,
+            Err(error) => Err(error),
+        };
+        self.response(id, answer)
+    }
+
     /// Answers a program in a session's sandbox.
     async fn answer_session(self: &Arc<Self>, session: &SessionKey, request: Request) -> Response {
         let Some(given) = self.model_of(session.agent()) else {
             let what = format!("the agent `{}` has no model: give it one in the roster", session.agent());
-            return self.answered("", Err(ApiError::forbidden(what)));
+            return self.response("", Err(ApiError::forbidden(what)));
         };
         let rest = request.uri().path().strip_prefix('/').unwrap_or_default().to_owned();
-        let caller = Caller::Session(session.clone());
-        let asked = self.admit(caller, given.provider(), &rest, request).await;
-        self.answered(given.provider(), asked)
+        self.answer(Ok(Caller::Session(session.clone())), given.provider(), &rest, request).await
     }
 
-    fn answered(&self, id: &str, asked: Result<Response, ApiError>) -> Response {
-        asked.unwrap_or_else(|refused| {
+    /// The response to the client; an error has the shape that the provider's SDK expects.
+    fn response(&self, id: &str, answer: Result<Response, ApiError>) -> Response {
+        answer.unwrap_or_else(|refused| {
             let dialect = self.parts.providers.get(id).map(|provider| provider.config.dialect);
             self.metrics.proxy_refused(refused.code);
             error::response(dialect, &refused)
@@ -202,116 +224,143 @@ impl Proxy {
     }
 
     /// Runs all stages of a request, up to the head of the response.
-    async fn admit(
+    async fn forward(
         self: &Arc<Self>,
         caller: Caller,
         id: &str,
         rest: &str,
         request: Request,
     ) -> Result<Response, ApiError> {
-        let parts = &self.parts;
         let (provider, client) = self.provider(id)?;
-        if parts.draining.is_cancelled() {
+        if self.parts.draining.is_cancelled() {
             return Err(SessionError::Draining.into());
         }
-        let room = self.room(&caller)?;
-        let journal = Journal::new(Arc::clone(self), provider.id.clone(), &caller);
+        let permit = self.take_permit(&caller)?;
+        let recorder = RequestRecorder::new(Arc::clone(self), provider.id.clone(), &caller);
         let (head, content) = request.into_parts();
-        let dialect = provider.config.dialect;
-        let checked = async {
-            let route = routes::find(dialect, &head.method, rest, head.uri.query())?;
-            let asking = match route.method {
-                Method::POST => Some(body::read(parts.max_body, parts.body_timeout, &route, content).await?),
-                _ => None,
-            };
-            let asking = self.check(&caller, provider, &route, asking)?;
-            let (purse, asked) = (&parts.purse, (route.kind, asking.as_ref()));
-            let bill = Bill::reserve(purse, &caller, provider, asked).await?;
-            Ok::<_, ApiError>((route, asking, bill))
-        };
-        let (route, asking, mut bill) = match checked.await {
+        let checked = match self.check_request(&caller, provider, rest, &head, content).await {
             Ok(checked) => checked,
             Err(refused) => {
-                journal.refused(&refused).await?;
+                recorder.record_denial(&refused).await?;
                 return Err(refused);
             }
         };
-
-        let model = asking.as_ref().map(|asking| asking.model.clone()).or_else(|| route.model.clone());
-        let is_stream = asking.as_ref().is_some_and(|asking| asking.is_stream);
-        let (content, hides_usage) = match asking {
-            Some(asking) => asking.for_upstream(route.wire, route.kind)?,
-            None => (Vec::new(), false),
+        let (model, is_stream) = (checked.model(), checked.is_stream());
+        let CheckedRequest { route, body, mut reservation } = checked;
+        let body = match body {
+            Some(body) => body.for_upstream(route.wire, route.kind)?,
+            None => UpstreamBody::default(),
         };
-        let headers = headers::up(&head.headers, &route.method);
         let relay = RelayRequest {
             method: route.method.clone(),
             path: route.path.clone(),
             query: route.query.clone(),
-            headers,
-            body: content,
+            headers: headers::up(&head.headers, &route.method),
+            body: body.bytes,
         };
         let outbound = client.relay(relay).map_err(|fault| error::of_provider(&fault))?;
 
         // Taken before the global stop is checked, so that a stop in between ends this request too.
-        let stopped = parts.gate.stop_signal.token();
-        if parts.gate.is_frozen() {
+        let stopped = self.parts.gate.stop_signal.token();
+        if self.parts.gate.is_frozen() {
             return Err(frozen());
         }
-        let tokens = bill.as_ref().map(Bill::tokens).unwrap_or_default();
-        // Both concurrently, so that they share a commit.
-        let paid = async {
-            match &mut bill {
-                Some(bill) => bill.put_on_record().await,
-                None => Ok(()),
-            }
-        };
-        let (asked, paid) = tokio::join!(journal.asked(&route, model.as_deref(), tokens), paid);
-        let asked = asked?;
-        paid?;
+        let open = record(recorder, &route, model.as_deref(), reservation.as_mut()).await?;
         let rest = ResponsePipeline {
             wire: route.wire,
-            veil: client.veil(),
-            deltas: client.deltas(),
-            redactor: Arc::clone(&parts.redactor),
+            key_mask: client.veil(),
+            delta_mask: client.deltas(),
+            redactor: Arc::clone(&self.parts.redactor),
             endpoint: client.endpoint().clone(),
             is_stream,
-            hides_usage,
-            entry: asked.cid(),
+            hides_usage: body.hides_usage,
+            entry: open.cid(),
             stopped,
-            leaving: parts.stopping.clone(),
+            leaving: self.parts.stopping.clone(),
         };
-        let errand = UpstreamCall { outbound, rest };
-        let (answer, head) = oneshot::channel();
-        let metrics = Arc::clone(&self.metrics);
-        // A separate task, so that the outcome is recorded even if the client disconnects.
-        self.tasks.spawn(async move {
-            let ended = errand.run(answer).await;
-            metrics.proxied(&asked.provider, &ended);
-            if let Some(bill) = bill {
-                bill.settle(&ended).await;
-            }
-            asked.ended(ended).await;
-            drop(room);
-        });
-        head.await
-            .unwrap_or_else(|_| Err(ApiError::new("internal", "the request was interrupted: try again")))
+        self.send(UpstreamCall { outbound, rest }, open, reservation, permit).await
+    }
+
+    /// Checks the endpoint, the body and the model, and reserves the maximum cost.
+    async fn check_request(
+        &self,
+        caller: &Caller,
+        provider: &Provider,
+        rest: &str,
+        head: &Parts,
+        content: Body,
+    ) -> Result<CheckedRequest, ApiError> {
+        let parts = &self.parts;
+        let route = routes::find(provider.config.dialect, &head.method, rest, head.uri.query())?;
+        let body = match route.method {
+            Method::POST => Some(body::read(parts.max_body, parts.body_timeout, &route, content).await?),
+            _ => None,
+        };
+        let body = self.check_model(caller, provider, &route, body)?;
+        let reservation =
+            CostReservation::reserve(&parts.budgets, caller, provider, route.kind, body.as_ref()).await?;
+        Ok(CheckedRequest { route, body, reservation })
     }
 
     /// Checks that the caller may use this model, and that an agent's request uses no tools of the provider.
-    fn check(
+    fn check_model(
         &self,
         caller: &Caller,
         provider: &Provider,
         route: &Route,
-        asking: Option<Asking>,
-    ) -> Result<Option<Asking>, ApiError> {
-        let Some(agent) = caller.agent() else { return Ok(asking) };
-        let model = asking.as_ref().map(|asking| asking.model.as_str()).or(route.model.as_deref());
+        body: Option<ProxiedBody>,
+    ) -> Result<Option<ProxiedBody>, ApiError> {
+        let Some(agent) = caller.agent() else { return Ok(body) };
+        let model = body.as_ref().map(|body| body.model.as_str()).or(route.model.as_deref());
         let given = self.model_of(agent);
         auth::check_model(agent, given.as_ref(), &provider.id, model)?;
-        asking.map(|asking| hosted_tools::check(asking, route.wire)).transpose()
+        body.map(|body| hosted_tools::check(body, route.wire)).transpose()
     }
+
+    /// Sends the request in a task of its own, so that its end is recorded even if the client disconnects. Returns when the head of
+    /// the response is there.
+    async fn send(
+        &self,
+        call: UpstreamCall,
+        open: OpenRequest,
+        reservation: Option<CostReservation>,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response, ApiError> {
+        let (answer, head) = oneshot::channel();
+        let metrics = Arc::clone(&self.metrics);
+        self.tasks.spawn(async move {
+            let end = call.run(answer).await;
+            metrics.proxied(&open.provider, end.outcome, end.usage);
+            if let Some(reservation) = reservation {
+                reservation.settle(&end).await;
+            }
+            open.record_end(end).await;
+            drop(permit);
+        });
+        head.await
+            .unwrap_or_else(|_| Err(ApiError::new("internal", "the request was interrupted: try again")))
+    }
+}
+
+/// Records the request and the reservation of its cost. It must not be sent before this returns.
+async fn record(
+    recorder: RequestRecorder,
+    route: &Route,
+    model: Option<&str>,
+    reservation: Option<&mut CostReservation>,
+) -> Result<OpenRequest, ApiError> {
+    let tokens = reservation.as_ref().map(|reservation| reservation.tokens()).unwrap_or_default();
+    let paid = async {
+        match reservation {
+            Some(reservation) => reservation.put_on_record().await,
+            None => Ok(()),
+        }
+    };
+    // Both concurrently, so that they share a commit.
+    let (open, paid) = tokio::join!(recorder.record_request(route, model, tokens), paid);
+    let open = open?;
+    paid?;
+    Ok(open)
 }
 
 fn frozen() -> ApiError {

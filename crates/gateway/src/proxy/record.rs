@@ -12,43 +12,44 @@ use tribune_storage::store::StoreError;
 
 use super::Proxy;
 use super::auth::Caller;
+use super::budget::ReservedTokens;
 use super::routes::Route;
-use super::upstream_call::Ended;
-use crate::ApiError;
+use super::upstream_call::CallEnd;
+use crate::error::ApiError;
 
 /// Writes the ledger entries of one request.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct RequestRecorder {
     proxy: Arc<Proxy>,
     provider: String,
     by: String,
     session: Option<String>,
 }
 
-/// A request that is recorded and has not ended.
+/// A request that is recorded and has not end.
 #[derive(Debug)]
-pub(super) struct Asked {
-    journal: Journal,
+pub(super) struct OpenRequest {
+    recorder: RequestRecorder,
     pub(super) provider: String,
     model: String,
-    /// Reserved tokens of the prompt and of the response; 0 for free requests.
-    tokens: (u64, u64),
+    /// 0 for free requests.
+    tokens: ReservedTokens,
     cid: Cid,
 }
 
-impl Journal {
+impl RequestRecorder {
     pub(super) fn new(proxy: Arc<Proxy>, provider: String, caller: &Caller) -> Self {
         let (by, session) = (caller.name(), caller.session());
         Self { proxy, provider, by, session }
     }
 
     /// Records the request. It must not be sent before this returns.
-    pub(super) async fn asked(
+    pub(super) async fn record_request(
         self,
         route: &Route,
         model: Option<&str>,
-        tokens: (u64, u64),
-    ) -> Result<Asked, ApiError> {
+        tokens: ReservedTokens,
+    ) -> Result<OpenRequest, ApiError> {
         let redact = |text: &str| self.proxy.parts.redactor.redact(text).into_owned();
         let record = ProxyRecord::Asked {
             by: self.by.clone(),
@@ -60,11 +61,11 @@ impl Journal {
         };
         let cid = self.append(&record, Vec::new()).await?;
         let model = model.map(redact).unwrap_or_default();
-        Ok(Asked { provider: self.provider.clone(), journal: self, model, tokens, cid })
+        Ok(OpenRequest { provider: self.provider.clone(), recorder: self, model, tokens, cid })
     }
 
     /// Records a denial by Tribune (`forbidden`). Other errors are faults of the client and are not recorded.
-    pub(super) async fn refused(&self, error: &ApiError) -> Result<(), ApiError> {
+    pub(super) async fn record_denial(&self, error: &ApiError) -> Result<(), ApiError> {
         if error.code != "forbidden" {
             return Ok(());
         }
@@ -92,43 +93,43 @@ impl Journal {
     }
 }
 
-impl Asked {
+impl OpenRequest {
     /// The content id of its entry.
     pub(super) fn cid(&self) -> String {
         self.cid.to_string()
     }
 
     /// Records how it ended, in the ledger and in the request log.
-    pub(super) async fn ended(self, ended: Ended) {
-        let record = ProxyRecord::Ended { status: ended.status, outcome: ended.outcome, usage: ended.usage };
-        if let Err(error) = self.journal.append(&record, vec![self.cid]).await {
+    pub(super) async fn record_end(self, end: CallEnd) {
+        let record = ProxyRecord::Ended { status: end.status, outcome: end.outcome, usage: end.usage };
+        if let Err(error) = self.recorder.append(&record, vec![self.cid]).await {
             // The next start finds the request without an end and records it as interrupted.
             tracing::warn!(provider = self.provider, %error, "recording the end of a forwarded request failed");
         }
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let turn = self.cid();
-        let usage = ended.usage.unwrap_or_default();
+        let usage = end.usage.unwrap_or_default();
         let line = RequestRecord {
             request_id: turn.trim_start_matches("b3:").get(..16).unwrap_or_default().to_owned(),
-            timestamp: self.journal.proxy.parts.clock.now().to_string(),
+            timestamp: self.recorder.proxy.parts.clock.now().to_string(),
             provider: self.provider,
             model: self.model,
-            session: self.journal.session.clone().unwrap_or_default(),
+            session: self.recorder.session.clone().unwrap_or_default(),
             turn,
             round: 0,
-            estimated_tokens: self.tokens.0,
-            reserved_tokens: self.tokens.1,
+            estimated_tokens: self.tokens.prompt,
+            reserved_tokens: self.tokens.response,
             input_tokens: usage.input,
             output_tokens: usage.output,
             cache_read_tokens: usage.cache_read,
             cache_written_tokens: usage.cache_written,
-            first_ms: millis(ended.first),
-            latency_ms: millis(ended.whole),
-            outcome: ended.outcome.as_str().to_owned(),
+            first_ms: millis(end.first),
+            latency_ms: millis(end.whole),
+            outcome: end.outcome.as_str().to_owned(),
             prompt: json!({}),
-            gate: json!({ "proxy": self.journal.by, "status": ended.status, "counted": ended.usage.is_some() }),
+            gate: json!({ "proxy": self.recorder.by, "status": end.status, "counted": end.usage.is_some() }),
         };
-        let log = self.journal.proxy.parts.requests.clone();
+        let log = self.recorder.proxy.parts.requests.clone();
         // This fails only while the daemon shuts down.
         let _ = tokio::task::spawn_blocking(move || log.write(&line)).await;
     }

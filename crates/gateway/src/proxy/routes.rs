@@ -5,7 +5,7 @@ use axum::http::Method;
 use tribune_providers::ApiDialect;
 use tribune_providers::relay::ApiFormat;
 
-use crate::ApiError;
+use crate::error::ApiError;
 
 /// Maximum characters of a model name in a path, and of a value in a query.
 const MAX_NAME: usize = 200;

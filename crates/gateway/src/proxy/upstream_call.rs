@@ -18,12 +18,12 @@ use tribune_providers::limits::MAX_ERROR_BYTES;
 use tribune_providers::relay::{
     ApiFormat, DeltaKeyMask, KeyMask, PreparedRelay, RelayResponse, ResponseEnd, TokenCounter, UsageStripper,
 };
-use tribune_providers::{ProviderEndpoint, TokenUsage};
+use tribune_providers::{ProviderEndpoint, ProviderError, TokenUsage};
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_redact::Redactor;
 
 use super::{error, frozen, headers};
-use crate::ApiError;
+use crate::error::ApiError;
 
 /// Chunks that are buffered for the client. When the buffer is full, reading from the provider pauses.
 const CHUNK_BUFFER: usize = 4;
@@ -45,8 +45,8 @@ pub(super) struct UpstreamCall {
 #[derive(Debug)]
 pub(super) struct ResponsePipeline {
     /// Mask the provider's key in the bytes, and in text that is split over several deltas.
-    pub(super) veil: KeyMask,
-    pub(super) deltas: DeltaKeyMask,
+    pub(super) key_mask: KeyMask,
+    pub(super) delta_mask: DeltaKeyMask,
     pub(super) redactor: Arc<Redactor>,
     pub(super) endpoint: ProviderEndpoint,
     /// The format of the response.
@@ -65,18 +65,18 @@ pub(super) struct ResponsePipeline {
 
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(super) struct CallEnd {
     /// The provider's HTTP status, if there was a response.
     pub(super) status: Option<u16>,
-    pub(crate) outcome: ProxyOutcome,
+    pub(super) outcome: ProxyOutcome,
     /// `None` if the provider did not report it.
-    pub(crate) usage: Option<TokenUsage>,
+    pub(super) usage: Option<TokenUsage>,
     /// Time to the head of the response.
     pub(super) first: Duration,
     pub(super) whole: Duration,
 }
 
-impl Ended {
+impl CallEnd {
     /// Whether the provider responded with success. A rejected request costs nothing.
     pub(super) fn was_answered(&self) -> bool {
         self.status.is_some_and(|status| (200..300).contains(&status))
@@ -91,34 +91,53 @@ enum Piece {
 
 type Answer = oneshot::Sender<Result<Response, ApiError>>;
 
-/// The result of a call, without the times.
-struct Came(Option<u16>, ProxyOutcome, Option<TokenUsage>);
+/// How a call ended, without the times.
+struct TransferEnd {
+    status: Option<u16>,
+    outcome: ProxyOutcome,
+    usage: Option<TokenUsage>,
+}
+
+impl TransferEnd {
+    const fn without_usage(status: Option<u16>, outcome: ProxyOutcome) -> Self {
+        Self { status, outcome, usage: None }
+    }
+}
+
+/// How the sending of the request ended.
+#[expect(clippy::large_enum_variant, reason = "one value, matched at once")]
+enum Sending {
+    /// A global stop or a shutdown came first.
+    Stopped(ApiError),
+    ClientLeft,
+    Sent(Result<RelayResponse, ProviderError>),
+}
 
 impl UpstreamCall {
     /// Runs the call. Sends the response, or the error, to `answer`.
-    pub(super) async fn run(self, mut answer: Answer) -> Ended {
+    pub(super) async fn run(self, mut answer: Answer) -> CallEnd {
         let began = Instant::now();
         let Self { outbound, rest } = self;
-        let sent = tokio::select! {
+        let sending = tokio::select! {
             biased;
-            refused = rest.stop_requested() => Err(Ok(refused)),
-            () = answer.closed() => Err(Err(ProxyOutcome::Left)),
-            sent = outbound.send() => Ok(sent),
+            refused = rest.stop_requested() => Sending::Stopped(refused),
+            () = answer.closed() => Sending::ClientLeft,
+            sent = outbound.send() => Sending::Sent(sent),
         };
         let first = began.elapsed();
-        let Came(status, outcome, usage) = match sent {
-            Ok(Ok(relayed)) => rest.answered(relayed, answer).await,
-            Ok(Err(fault)) => {
+        let TransferEnd { status, outcome, usage } = match sending {
+            Sending::Sent(Ok(relayed)) => rest.answered(relayed, answer).await,
+            Sending::Sent(Err(fault)) => {
                 let _ = answer.send(Err(error::of_provider(&fault)));
-                Came(None, ProxyOutcome::Failed, None)
+                TransferEnd::without_usage(None, ProxyOutcome::Failed)
             }
-            Err(Ok(refused)) => {
+            Sending::Stopped(refused) => {
                 let _ = answer.send(Err(refused));
-                Came(None, ProxyOutcome::Stopped, None)
+                TransferEnd::without_usage(None, ProxyOutcome::Stopped)
             }
-            Err(Err(outcome)) => Came(None, outcome, None),
+            Sending::ClientLeft => TransferEnd::without_usage(None, ProxyOutcome::Left),
         };
-        Ended { status, outcome, usage, first, whole: began.elapsed() }
+        CallEnd { status, outcome, usage, first, whole: began.elapsed() }
     }
 }
 
@@ -131,19 +150,19 @@ impl ResponsePipeline {
         }
     }
 
-    async fn answered(self, relayed: RelayResponse, answer: Answer) -> Came {
+    async fn answered(self, relayed: RelayResponse, answer: Answer) -> TransferEnd {
         let status = relayed.status;
         if headers::is_encoded(&relayed.headers) {
             let what = format!("{} sent a compressed response without being asked", self.endpoint.provider);
             let _ = answer.send(Err(ApiError::new("backend", format!("{what}: check its baseUrl"))));
-            return Came(Some(status), ProxyOutcome::Failed, None);
+            return TransferEnd::without_usage(Some(status), ProxyOutcome::Failed);
         }
         let is_good = StatusCode::from_u16(status).is_ok_and(|status| status.is_success());
         if is_good { self.stream(relayed, answer).await } else { self.refusal(relayed, answer).await }
     }
 
     /// Streams a successful response.
-    async fn stream(mut self, mut relayed: RelayResponse, answer: Answer) -> Came {
+    async fn stream(mut self, mut relayed: RelayResponse, answer: Answer) -> TransferEnd {
         let status = relayed.status;
         let is_stream = headers::is_stream(&relayed.headers);
         let mut tally =
@@ -151,7 +170,7 @@ impl ResponsePipeline {
         let mut filter = (self.hides_usage && is_stream && self.is_stream).then(UsageStripper::default);
         let (pieces, body) = mpsc::channel(CHUNK_BUFFER);
         if answer.send(Ok(self.response(status, &relayed.headers, body_of(body)))).is_err() {
-            return Came(Some(status), ProxyOutcome::Left, None);
+            return TransferEnd::without_usage(Some(status), ProxyOutcome::Left);
         }
         let broken = loop {
             let chunk = tokio::select! {
@@ -167,17 +186,17 @@ impl ResponsePipeline {
                         Some(filter) => filter.push(bytes),
                         None => bytes,
                     };
-                    let bytes = if is_stream { self.deltas.push(bytes) } else { bytes };
-                    (self.veil.push(bytes), false)
+                    let bytes = if is_stream { self.delta_mask.push(bytes) } else { bytes };
+                    (self.key_mask.push(bytes), false)
                 }
                 Ok(None) => {
                     let mut held = filter.as_mut().map(UsageStripper::finish).unwrap_or_default();
                     if is_stream {
-                        held = self.deltas.push(held);
-                        held.extend(self.deltas.finish());
+                        held = self.delta_mask.push(held);
+                        held.extend(self.delta_mask.finish());
                     }
-                    let mut bytes = self.veil.push(held);
-                    bytes.extend(self.veil.finish());
+                    let mut bytes = self.key_mask.push(held);
+                    bytes.extend(self.key_mask.finish());
                     (bytes, true)
                 }
                 Err(_) => break Some(ProxyOutcome::Cut),
@@ -197,7 +216,7 @@ impl ResponsePipeline {
             ResponseEnd::Truncated => ProxyOutcome::Cut,
             ResponseEnd::Failed => ProxyOutcome::Failed,
         });
-        Came(Some(status), outcome, tallied.usage)
+        TransferEnd { status: Some(status), outcome, usage: tallied.usage }
     }
 
     /// Sends a chunk to the client. The client has the same idle timeout as the provider. Returns the outcome if the chunk was not
@@ -214,16 +233,16 @@ impl ResponsePipeline {
     }
 
     /// Forwards an error response, in one piece and redacted.
-    async fn refusal(mut self, mut relayed: RelayResponse, mut answer: Answer) -> Came {
+    async fn refusal(mut self, mut relayed: RelayResponse, mut answer: Answer) -> TransferEnd {
         let status = relayed.status;
-        let came = |outcome| Came(Some(status), outcome, None);
+        let end = |outcome| TransferEnd::without_usage(Some(status), outcome);
         let body = tokio::select! {
             biased;
             refused = self.stop_requested() => {
                 let _ = answer.send(Err(refused));
-                return came(ProxyOutcome::Stopped);
+                return end(ProxyOutcome::Stopped);
             }
-            () = answer.closed() => return came(ProxyOutcome::Left),
+            () = answer.closed() => return end(ProxyOutcome::Left),
             body = timeout(ERROR_BODY_TIMEOUT, beginning(&mut relayed)) => body.unwrap_or_default(),
         };
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
@@ -239,14 +258,14 @@ impl ResponsePipeline {
             response.headers_mut().insert(axum::http::header::CONTENT_TYPE, json);
             response
         } else {
-            let mut text = self.veil.push(body);
-            text.extend(self.veil.finish());
+            let mut text = self.key_mask.push(body);
+            text.extend(self.key_mask.finish());
             let text = String::from_utf8_lossy(&text);
             let text = self.redactor.redact(&text).into_owned();
             self.response(status, &relayed.headers, text.into())
         };
         let _ = answer.send(Ok(response));
-        came(ProxyOutcome::Refused)
+        end(ProxyOutcome::Refused)
     }
 
     fn response(&self, status: u16, sent: &HeaderMap, body: Body) -> Response {

@@ -6,14 +6,13 @@ use serde::Serialize;
 use tribune_providers::{ModelLimits, ModelRef, ProviderError, ThinkingForm};
 use tribune_registry::RosterAgent;
 use tribune_runtime::native;
-use utoipa::ToSchema;
 
 use tribune_config::models::dialect_name;
 
 use super::providers::{Provider, Providers};
 
 /// `provider.list`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ModelInventory {
     /// The model of agents that name none: `provider:model`.
     pub default_model: Option<String>,
@@ -24,7 +23,7 @@ pub struct ModelInventory {
 }
 
 /// One provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProviderInfo {
     pub provider: String,
     /// `anthropic`, `openai` or `openai_compatible`.
@@ -46,7 +45,7 @@ pub struct ProviderInfo {
 }
 
 /// One model, with its limits and features.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ModelInfo {
     /// `provider:model`.
     pub model: String,
@@ -64,7 +63,7 @@ pub struct ModelInfo {
 }
 
 /// The model of an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentModel {
     pub agent_id: String,
     /// The backend; `rehearsal` uses no model.

@@ -12,7 +12,6 @@ use tribune_providers::{
     RequestTimeouts, Thinking, ThinkingForm,
 };
 use tribune_runtime::RuntimeError;
-use utoipa::ToSchema;
 
 use super::check_billing::CheckBilling;
 use super::inventory::ModelInventory;
@@ -36,7 +35,7 @@ const CHECK_TOKENS: u32 = 64;
 const THINKING_TOKENS: u32 = 1024;
 
 /// `provider.test`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trials {
     /// Whether all checks passed. False if there was nothing to check.
     pub ok: bool,
@@ -44,7 +43,7 @@ pub struct Trials {
 }
 
 /// The result for one provider.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trial {
     pub provider: String,
     /// The model that was asked, as `provider:model`, if one is known.
@@ -55,7 +54,7 @@ pub struct Trial {
 }
 
 /// One check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// `key`, `reach` or `model`.
     pub check: String,

@@ -3,13 +3,11 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tribune_constitution::{CallArgs, Labels};
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
 use tribune_storage::store::{EntryFilter, Reader, StoreError, StoredEntry};
-use utoipa::ToSchema;
 
 /// Entries of a session that are searched.
 const MAX_ENTRIES_SEARCHED: usize = 2_000;
@@ -18,7 +16,7 @@ const MAX_ENTRIES_SEARCHED: usize = 2_000;
 const MAX_STEPS: usize = 4;
 
 /// Something that a session read and that lowered its labels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub at: String,
     /// Such as `web_fetch of example.org`.
@@ -28,7 +26,6 @@ pub struct Step {
     /// Whether the context contains private data from then on.
     pub private: bool,
     /// The session that wrote what was read here, and when, if it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<String>,
 }
 

@@ -1,7 +1,6 @@
 //! Reports of spending, aggregated for people.
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::money::Money;
 
@@ -28,7 +27,7 @@ impl SpendGrouping {
 }
 
 /// One line of a report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SpendLine {
     /// A day, an agent, a session or a model.
     pub name: String,
@@ -39,7 +38,6 @@ pub struct SpendLine {
     pub cache_read: u64,
     pub cache_written: u64,
     /// A decimal number in the unit of the prices. Requests to models without a price are not included.
-    #[schema(value_type = String)]
     #[serde(serialize_with = "as_text")]
     pub cost: Money,
     /// Requests to models that have no price.
@@ -49,7 +47,7 @@ pub struct SpendLine {
 }
 
 /// All lines and their sum.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SpendReport {
     pub by: String,
     /// The first day that is included, if not all days are.

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::sync::CancellationToken;
+use tribune_json_rpc::{self as json_rpc, ErrorObject, LineError, LineReader, METHOD_NOT_FOUND, RpcMessage};
 use tribune_redact::Redactor;
 
 use super::server_spec::ServerSpec;
@@ -172,7 +171,7 @@ impl Client {
             id
         };
         let mut asked = PendingRequest { client: self, id, if_dropped };
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
+        let line = json_rpc::request(id, method, &params);
         self.outgoing.send(line).await.map_err(|_| Fault::Ended(self.waiting.why()))?;
         let answer = answered.await;
         asked.if_dropped = IfDropped::Nothing;
@@ -184,7 +183,7 @@ impl Client {
     }
 
     async fn notify(&self, method: &str, params: &Value) -> Result<(), Fault> {
-        let line = json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string();
+        let line = json_rpc::notification(method, params);
         self.outgoing.send(line).await.map_err(|_| Fault::Ended(self.waiting.why()))
     }
 }
@@ -208,9 +207,9 @@ impl Drop for PendingRequest<'_> {
         self.client.waiting.requests().open.remove(&self.id);
         if self.if_dropped == IfDropped::Cancel {
             let params = json!({ "requestId": self.id, "reason": "the caller stopped waiting" });
-            let line = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+            let line = json_rpc::notification("notifications/cancelled", &params);
             // A server that does not read is not told.
-            let _ = self.client.outgoing.try_send(line.to_string());
+            let _ = self.client.outgoing.try_send(line);
         }
     }
 }
@@ -235,17 +234,15 @@ struct MessageReader {
 impl MessageReader {
     /// Reads until the end and returns its reason.
     async fn read(&mut self, stdout: impl AsyncRead + Unpin) -> &'static str {
-        let mut lines = FramedRead::new(stdout, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
+        let mut lines = LineReader::new(stdout, MAX_LINE_BYTES);
         loop {
-            match lines.next().await {
-                Some(Ok(line)) => self.heard(&line),
-                Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                    return "it sent a line that is too long";
-                }
-                Some(Err(LinesCodecError::Io(_))) => {
+            match lines.next().await.map(|line| line.map(|line| String::from_utf8(line.bytes))) {
+                Ok(Some(Ok(line))) => self.receive(&line),
+                Ok(Some(Err(_))) | Err(LineError::Io(_)) => {
                     return "its output is not UTF-8, or cannot be read";
                 }
-                None => return CLOSED,
+                Ok(None) => return CLOSED,
+                Err(LineError::TooLong) => return "it sent a line that is too long",
             }
             if self.junk > MAX_JUNK {
                 return "it sent too much that is not MCP";
@@ -253,38 +250,37 @@ impl MessageReader {
         }
     }
 
-    fn heard(&mut self, line: &str) {
-        let Ok(Value::Object(mut message)) = serde_json::from_str(line) else {
+    fn receive(&mut self, line: &str) {
+        let Ok(message) = serde_json::from_str::<RpcMessage<Value>>(line) else {
             self.junk += usize::from(!line.trim().is_empty());
             return;
         };
-        let id = message.get("id").filter(|id| id.is_string() || id.is_number()).cloned();
-        let method = message.get("method").and_then(Value::as_str);
+        let id = message.id.filter(|id| id.is_string() || id.is_number());
+        let method = message.method.as_ref().and_then(Value::as_str);
         match (id, method) {
             // A server may ping the client. The client offers nothing else.
-            (Some(id), Some("ping")) => self.reply(&json!({ "jsonrpc": "2.0", "id": id, "result": {} })),
+            (Some(id), Some("ping")) => self.reply(json_rpc::response(id, "{}")),
             (Some(id), Some(_)) => {
-                let error = json!({ "code": -32601, "message": "unsupported method" });
-                self.reply(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+                let error = ErrorObject::new(METHOD_NOT_FOUND, "unsupported method");
+                self.reply(json_rpc::error_response(id, &error));
             }
             (None, Some(_)) => {}
             (Some(id), None) => {
-                let asked = id.as_u64().and_then(|id| self.waiting.requests().open.remove(&id));
+                let waiting = id.as_u64().and_then(|id| self.waiting.requests().open.remove(&id));
                 // A response to no request, or a second one, has no effect.
-                let Some(asked) = asked else { return };
-                let answer = match (message.remove("error"), message.remove("result")) {
-                    (Some(error), _) => Err(error),
-                    (None, result) => Ok(result.unwrap_or_default()),
-                };
-                let _ = asked.send(answer);
+                let Some(waiting) = waiting else { return };
+                let _ = waiting.send(match message.error {
+                    Some(error) => Err(error),
+                    None => Ok(message.result.unwrap_or_default()),
+                });
             }
             (None, None) => self.junk += 1,
         }
     }
 
     /// Replies, unless the server sends requests faster than it reads.
-    fn reply(&self, message: &Value) {
-        let _ = self.replies.try_send(message.to_string());
+    fn reply(&self, line: String) {
+        let _ = self.replies.try_send(line);
     }
 }
 

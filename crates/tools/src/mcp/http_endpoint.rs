@@ -19,6 +19,10 @@ use tokio::net::UnixStream;
 use tribune_cli_agents::{McpCallChannel, ServerEndpoint, SessionMcpServers};
 use tribune_egress::proxy_env::SERVERS_PORT;
 use tribune_egress::{SocketService, http_socket};
+use tribune_json_rpc::{
+    self as json_rpc, ErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, NULL_ID, PARSE_ERROR,
+    RpcMessage,
+};
 use tribune_runtime::SessionKey;
 
 use super::McpServers;
@@ -30,11 +34,6 @@ const MAX_BODY_BYTES: usize = (1 << 20) + (64 << 10);
 
 /// Time limit for receiving a request.
 const BODY: Duration = Duration::from_secs(30);
-
-const PARSE_ERROR: i64 = -32700;
-const INVALID_REQUEST: i64 = -32600;
-const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
 
 /// The tools of a server by its name; `None` if there is no such server.
 type Offer = Box<dyn Fn(&str) -> Option<Vec<ExposedTool>> + Send + Sync>;
@@ -62,7 +61,7 @@ impl fmt::Debug for McpEndpoint {
 enum Reply {
     /// Accepted without a message.
     Taken,
-    Message(StatusCode, Value),
+    Message(StatusCode, String),
     /// Not a message, so the error is not one either.
     Refused(StatusCode, &'static str),
 }
@@ -97,7 +96,7 @@ impl McpEndpoint {
     {
         match self.reply(request).await {
             Reply::Taken => response(StatusCode::ACCEPTED, Full::default()),
-            Reply::Message(status, message) => response(status, Full::from(message.to_string())),
+            Reply::Message(status, message) => response(status, Full::from(message)),
             Reply::Refused(status, why) => {
                 let mut refused = response(status, Full::from(json!({ "error": why }).to_string()));
                 if status == StatusCode::METHOD_NOT_ALLOWED {
@@ -152,32 +151,34 @@ impl McpEndpoint {
 
     /// Handles one message to a server.
     async fn handle_message(&self, server: ExposedServer<'_>, body: &[u8]) -> Reply {
-        let wrong =
-            |code: i64, why: &str| Reply::Message(StatusCode::BAD_REQUEST, error(&Value::Null, code, why));
-        let message = match serde_json::from_slice::<Value>(body) {
-            Ok(Value::Object(message)) => message,
-            Ok(Value::Array(_)) => return wrong(INVALID_REQUEST, "a request carries one message"),
-            Ok(_) => return wrong(INVALID_REQUEST, "a message must be an object"),
-            Err(_) => return wrong(PARSE_ERROR, "this is not JSON"),
+        let wrong = |code: i64, why: &str| {
+            let error = ErrorObject::new(code, why);
+            Reply::Message(StatusCode::BAD_REQUEST, json_rpc::error_response(NULL_ID, &error))
         };
-        if message.get("jsonrpc").is_none_or(|version| version != "2.0") {
+        let Ok(message) = serde_json::from_slice::<RpcMessage<Value>>(body) else {
+            return match serde_json::from_slice::<Value>(body) {
+                Ok(Value::Array(_)) => wrong(INVALID_REQUEST, "a request carries one message"),
+                Ok(_) => wrong(INVALID_REQUEST, "a message must be an object"),
+                Err(_) => wrong(PARSE_ERROR, "this is not JSON"),
+            };
+        };
+        if message.jsonrpc.is_none_or(|version| version != "2.0") {
             return wrong(INVALID_REQUEST, "a message must be JSON-RPC 2.0");
         }
-        let method = match message.get("method") {
-            Some(Value::String(method)) => method.as_str(),
+        let method = match message.method {
+            Some(Value::String(method)) => method,
             Some(_) => return wrong(INVALID_REQUEST, "`method` must be a string"),
             // A response, although nothing was requested.
             None => return Reply::Taken,
         };
-        let id = match message.get("id") {
+        let id = match message.id {
             Some(id @ (Value::Number(_) | Value::String(_))) => id,
             Some(_) => return wrong(INVALID_REQUEST, "`id` must be a number or a string"),
             None => return Reply::Taken,
         };
-        let params = message.get("params").unwrap_or(&Value::Null);
-        let answer = match self.handle_request(server, method, params).await {
-            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-            Err((code, why)) => error(id, code, &why),
+        let answer = match self.handle_request(server, &method, &message.params.unwrap_or_default()).await {
+            Ok(result) => json_rpc::response(id, &result),
+            Err((code, why)) => json_rpc::error_response(id, &ErrorObject::new(code, &why)),
         };
         Reply::Message(StatusCode::OK, answer)
     }
@@ -260,10 +261,6 @@ fn response(status: StatusCode, body: Full<Bytes>) -> Response<Full<Bytes>> {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     response
-}
-
-fn error(id: &Value, code: i64, message: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
 }
 
 #[cfg(test)]

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
 use similar::TextDiff;
 use tribune_sandbox::workspace::{self, Change, ChangeKind, Node};
-use utoipa::ToSchema;
 
 use super::{Workspace, WorkspacesError};
 
@@ -24,7 +22,7 @@ const COMPARE_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_SHOWN: usize = 5_000;
 
 /// One change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeInfo {
     /// From the root of the workspace.
     pub path: String,
@@ -41,31 +39,25 @@ pub struct ChangeInfo {
     /// It has set-id bits, which do not land.
     pub set_id: bool,
     /// The unified diff of the two texts without its header.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
     /// Why there is no diff: `binary`, `too large` or `unreadable`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unseen: Option<String>,
 }
 
 /// A file, a folder, a link or something else.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
     /// `file`, `folder`, `link` or `other`.
-    #[serde(rename = "type")]
     pub kind: String,
     /// The mode, such as `644`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Where a link leads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
 /// Changes of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     pub id: String,
     /// The folder that the changes apply to.

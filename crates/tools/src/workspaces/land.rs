@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde_json::json;
 use tribune_constitution::{BY_OPERATOR, LAND};
 use tribune_governance::gate::Admission;
@@ -13,7 +12,6 @@ use tribune_runtime::ToolCall;
 use tribune_sandbox::workspace::{self, Change, Diff, Node, Selection};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
-use utoipa::ToSchema;
 
 use super::{Held, Workspace, WorkspacesError};
 
@@ -30,24 +28,22 @@ pub struct Wish {
 }
 
 /// The result of a landing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Landed {
     pub landed: Vec<String>,
     pub left: Vec<Left>,
     /// The number of autorun files among the landed ones.
-    #[serde(skip)]
     pub traps: u64,
 }
 
 /// A change that did not land.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     pub path: String,
     /// The reason, as a sentence.
     pub why: String,
     /// For a conflict: the path of the sandbox's version, to be merged by hand with the one in the folder. Absent if the sandbox
     /// removed the file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 

@@ -6,8 +6,10 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::{Content, OpenApi, RefOr, Response, ResponseBuilder};
 
-const REST: &str = include_str!("../../../docs/guide/rest.md");
-const RPC: &str = include_str!("../../../docs/guide/rpc.md");
+use crate::error::CODES;
+
+const REST: &str = include_str!("../../../../docs/guide/rest.md");
+const RPC: &str = include_str!("../../../../docs/guide/rpc.md");
 
 /// One request of the guide, with its answer.
 struct GuideRequest<'g> {
@@ -69,7 +71,7 @@ pub(super) fn put_into(document: &mut OpenApi) {
         event.examples = fences(RPC, "event").map(event_example).collect();
     }
     if let Some(RefOr::T(Schema::Object(error))) = components.schemas.get_mut("ErrorBody") {
-        error.examples = super::CODES.iter().map(|(code, ..)| error_example(code)).collect();
+        error.examples = CODES.iter().map(|(code, ..)| error_example(code)).collect();
     }
 }
 

@@ -1,25 +1,19 @@
-//! Changes of sandboxed runs that wait to be landed: the operator lists, lands and discards them, over JSON-RPC and plain HTTP
-//! alike.
+//! Changes of sandboxed runs that wait to be landed: the operator lists, lands and discards them.
 
 use std::path::{Component, Path as FsPath, PathBuf};
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tribune_sessions::run::RunError;
-use tribune_tools::workspaces::{Landed, Shown, Wish, Workspace, WorkspacesError};
+use tribune_tools::workspaces::{Wish, Workspace, WorkspacesError};
 use utoipa::ToSchema;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-use super::Gateway;
-use super::api::Api;
-use super::api_types::ErrorBody;
-use super::error::ApiError;
-use super::principal::Principal;
-use super::rest::{Asked, Body, Operator};
+use super::Answer;
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::principal::Principal;
+use crate::views::{DiffView, LandingView};
 
 /// Paths that can be named at once.
 const MAX_PATHS: usize = 1_000;
@@ -27,15 +21,15 @@ const MAX_PATHS: usize = 1_000;
 /// `workspace.diff`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WorkspaceDiff {
+pub(crate) struct WorkspaceDiff {
     /// The id of the run.
-    pub id: String,
+    pub(crate) id: String,
     /// Only these paths, and everything beneath them. If empty, all.
     #[serde(default)]
-    pub paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
     /// Include the diffs of text files.
     #[serde(default = "yes")]
-    pub texts: bool,
+    pub(crate) texts: bool,
 }
 
 const fn yes() -> bool {
@@ -45,81 +39,81 @@ const fn yes() -> bool {
 /// Which changes to land.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct LandBody {
+pub(crate) struct LandBody {
     /// These paths, and everything beneath them. Autorun files, which programs on this machine execute or load by name, land
     /// only if they are named here themselves.
     #[serde(default)]
-    pub paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
     /// All changes, instead of `paths`.
     #[serde(default)]
-    pub all: bool,
+    pub(crate) all: bool,
     /// Also land autorun files without naming each.
     #[serde(default)]
-    pub traps: bool,
+    pub(crate) traps: bool,
 }
 
 /// `workspace.land`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WorkspaceLand {
-    pub id: String,
+pub(crate) struct WorkspaceLand {
+    pub(crate) id: String,
     #[serde(default)]
-    pub paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
     #[serde(default)]
-    pub all: bool,
+    pub(crate) all: bool,
     #[serde(default)]
-    pub traps: bool,
+    pub(crate) traps: bool,
 }
 
 /// Which changes to discard.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DiscardBody {
+pub(crate) struct DiscardBody {
     /// These paths, and everything beneath them. If empty, all changes.
     #[serde(default)]
-    pub paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
 }
 
 /// `workspace.discard`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WorkspaceDiscard {
-    pub id: String,
+pub(crate) struct WorkspaceDiscard {
+    pub(crate) id: String,
     #[serde(default)]
-    pub paths: Vec<String>,
+    pub(crate) paths: Vec<String>,
 }
 
 /// A workspace with changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct WorkspaceInfo {
-    pub id: String,
+pub(crate) struct WorkspaceInfo {
+    pub(crate) id: String,
     /// The folder that the changes were made for.
-    pub folder: String,
+    pub(crate) folder: String,
     /// The program that made them, without its arguments.
-    pub program: String,
-    pub session_key: String,
-    pub began_at: String,
+    pub(crate) program: String,
+    pub(crate) session_key: String,
+    pub(crate) began_at: String,
     /// Whether the program still runs.
-    pub running: bool,
-    pub changes: u64,
+    pub(crate) running: bool,
+    pub(crate) changes: u64,
     /// How many of the changes are autorun files.
-    pub traps: u64,
-    pub bytes: u64,
+    pub(crate) traps: u64,
+    pub(crate) bytes: u64,
     /// Why the changes cannot be listed, if they cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault: Option<String>,
+    pub(crate) fault: Option<String>,
 }
 
 /// All workspaces with changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct WorkspaceList {
-    pub workspaces: Vec<WorkspaceInfo>,
+pub(crate) struct WorkspaceList {
+    pub(crate) workspaces: Vec<WorkspaceInfo>,
 }
 
 /// How many changes were discarded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Discarded {
-    pub discarded: u64,
+pub(crate) struct Discarded {
+    pub(crate) discarded: u64,
 }
 
 impl From<WorkspacesError> for ApiError {
@@ -160,10 +154,8 @@ impl From<RunError> for ApiError {
     }
 }
 
-type Answer<T> = Result<T, ApiError>;
-
 impl Api {
-    pub async fn workspaces(&self, who: &Principal) -> Answer<WorkspaceList> {
+    pub(crate) async fn workspaces(&self, who: &Principal) -> Answer<WorkspaceList> {
         who.operator()?;
         let workspaces = self.runs.workspaces.clone();
         let all = blocking(move || Ok(workspaces.all()?.iter().map(info).collect::<Vec<_>>())).await?;
@@ -171,15 +163,16 @@ impl Api {
         Ok(WorkspaceList { workspaces: all.into_iter().filter(is_listed).collect() })
     }
 
-    pub async fn workspace_diff(&self, who: &Principal, asked: WorkspaceDiff) -> Answer<Shown> {
+    pub(crate) async fn workspace_diff(&self, who: &Principal, asked: WorkspaceDiff) -> Answer<DiffView> {
         who.operator()?;
         let paths = inner_paths(&asked.paths)?;
         let workspaces = self.runs.workspaces.clone();
-        blocking(move || workspaces.find(&asked.id)?.show(&paths, asked.texts)).await
+        let shown = blocking(move || workspaces.find(&asked.id)?.show(&paths, asked.texts)).await?;
+        Ok(DiffView::from(shown))
     }
 
     /// Lands changes. A landing that has started is completed even if the caller disconnects.
-    pub async fn workspace_land(&self, who: &Principal, asked: WorkspaceLand) -> Answer<Landed> {
+    pub(crate) async fn workspace_land(&self, who: &Principal, asked: WorkspaceLand) -> Answer<LandingView> {
         who.operator()?;
         self.takes_work()?;
         let WorkspaceLand { id, paths, all, traps } = asked;
@@ -195,10 +188,14 @@ impl Api {
             let _ = answer.send(result);
         });
         let stopping = |_| ApiError::new("internal", "the daemon is stopping");
-        Ok(landed.await.map_err(stopping)??)
+        Ok(LandingView::from(landed.await.map_err(stopping)??))
     }
 
-    pub async fn workspace_discard(&self, who: &Principal, asked: WorkspaceDiscard) -> Answer<Discarded> {
+    pub(crate) async fn workspace_discard(
+        &self,
+        who: &Principal,
+        asked: WorkspaceDiscard,
+    ) -> Answer<Discarded> {
         who.operator()?;
         self.takes_work()?;
         let paths = inner_paths(&asked.paths)?;
@@ -252,65 +249,4 @@ fn inner_paths(paths: &[String]) -> Answer<Vec<PathBuf>> {
         Err(ApiError::params("a path must lead from the root of the workspace to something in it"))
     };
     paths.iter().map(inner).collect()
-}
-
-type App = State<Arc<Gateway>>;
-type Reply<T> = Result<Json<T>, ApiError>;
-
-pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
-    OpenApiRouter::new()
-        .routes(routes!(workspace_list))
-        .routes(routes!(workspace_diff))
-        .routes(routes!(workspace_land))
-        .routes(routes!(workspace_discard))
-}
-
-/// Runs whose changes wait to be landed, oldest first.
-#[utoipa::path(get, path = "/v1/workspaces", tag = "workspaces", responses((status = 200, description = "the workspaces", body = WorkspaceList), (status = "default", description = "an error", body = ErrorBody)))]
-async fn workspace_list(State(app): App, Operator(who): Operator) -> Reply<WorkspaceList> {
-    app.api.workspaces(&who).await.map(Json)
-}
-
-/// What the answer includes.
-#[derive(Deserialize, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct WithTexts {
-    /// Include the diffs of text files; true if not given.
-    texts: Option<bool>,
-}
-
-/// The changes of a run.
-#[utoipa::path(get, path = "/v1/workspaces/{id}", tag = "workspaces", params(("id" = String, Path, description = "the run"), WithTexts), responses((status = 200, description = "the changes", body = Shown), (status = "default", description = "an error", body = ErrorBody)))]
-async fn workspace_diff(
-    State(app): App,
-    Operator(who): Operator,
-    Path(id): Path<String>,
-    Asked(asked): Asked<WithTexts>,
-) -> Reply<Shown> {
-    let asked = WorkspaceDiff { id, paths: Vec::new(), texts: asked.texts.unwrap_or(true) };
-    app.api.workspace_diff(&who, asked).await.map(Json)
-}
-
-/// Lands changes in the folder that they were made for. Waits if the policy requires a person's approval.
-#[utoipa::path(post, path = "/v1/workspaces/{id}/land", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = LandBody, responses((status = 200, description = "the result", body = Landed), (status = "default", description = "an error", body = ErrorBody)))]
-async fn workspace_land(
-    State(app): App,
-    Operator(who): Operator,
-    Path(id): Path<String>,
-    Body(body): Body<LandBody>,
-) -> Reply<Landed> {
-    let LandBody { paths, all, traps } = body;
-    app.api.workspace_land(&who, WorkspaceLand { id, paths, all, traps }).await.map(Json)
-}
-
-/// Discards changes.
-#[utoipa::path(post, path = "/v1/workspaces/{id}/discard", tag = "workspaces", params(("id" = String, Path, description = "the run")), request_body = DiscardBody, responses((status = 200, description = "how many changes were discarded", body = Discarded), (status = "default", description = "an error", body = ErrorBody)))]
-async fn workspace_discard(
-    State(app): App,
-    Operator(who): Operator,
-    Path(id): Path<String>,
-    Body(body): Body<DiscardBody>,
-) -> Reply<Discarded> {
-    app.api.workspace_discard(&who, WorkspaceDiscard { id, paths: body.paths }).await.map(Json)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tribune_governance::approval::difference;
 use tribune_governance::approval::{ApprovalError, draft};
 use tribune_governance::turn::approval_result::sequel;
-use tribune_governance::turn::label_history::{Step, trail};
+use tribune_governance::turn::label_history::trail;
 use tribune_records::approval::action::Action;
 use tribune_records::approval::decision::DecisionRequest;
 use tribune_records::approval::grant;
@@ -16,13 +16,11 @@ use tribune_records::approval::record::{ApprovalState, CallRunner, DecisionKind,
 use tribune_storage::store::{ApprovalOrder, ApprovalRow, Reader};
 use utoipa::ToSchema;
 
-use super::api::Api;
-use super::error::ApiError;
-use super::principal::Principal;
-
-/// Rows on one page: the default, and the most.
-const PAGE: usize = 100;
-const MAX_PAGE: usize = 1_000;
+use super::{Answer, MAX_PAGE, PAGE};
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::principal::Principal;
+use crate::views::LabelStep;
 
 /// Approvals of each state that are read to count what a pattern would have covered.
 const LOOKED_BACK: usize = 50;
@@ -31,179 +29,179 @@ const LOOKED_BACK: usize = 50;
 #[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct ApprovalList {
+pub(crate) struct ApprovalList {
     /// `pending` (the default), `allowed`, `denied`, `expired`, `withdrawn` or `any`. Pending approvals are listed oldest
     /// first, all others newest first, by the time of the request.
-    pub state: Option<String>,
+    pub(crate) state: Option<String>,
     /// Only approvals after this one in the list: the `next` of the previous page.
-    pub after: Option<String>,
+    pub(crate) after: Option<String>,
     /// At most this many; 100 if not given, at most 1,000.
-    pub limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 /// Names one approval or grant.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ById {
-    pub id: String,
+pub(crate) struct ById {
+    pub(crate) id: String,
 }
 
 /// `approval.decide`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ApprovalDecide {
-    pub id: String,
+pub(crate) struct ApprovalDecide {
+    pub(crate) id: String,
     /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
-    pub decision: String,
-    pub until: Option<String>,
-    pub pattern: Option<String>,
-    pub reason: Option<String>,
-    pub text: Option<String>,
+    pub(crate) decision: String,
+    pub(crate) until: Option<String>,
+    pub(crate) pattern: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 /// A decision on an approval.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DecisionBody {
+pub(crate) struct DecisionBody {
     /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
-    pub decision: String,
+    pub(crate) decision: String,
     /// For `allow_until` and `allow_pattern`: a time such as 2030-01-31T18:00:00Z.
-    pub until: Option<String>,
+    pub(crate) until: Option<String>,
     /// For `allow_pattern`: the pattern of calls that the grant covers.
-    pub pattern: Option<String>,
+    pub(crate) pattern: Option<String>,
     /// The reason in the decider's words. It is public, like a note in the ledger.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// For `allow_once`, if `draft` names an argument: replacement text for that argument.
-    pub text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 /// A call that waits for a person, or waited for one.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ApprovalInfo {
-    pub id: String,
+pub(crate) struct ApprovalInfo {
+    pub(crate) id: String,
     /// `pending`, `allowed`, `denied`, `expired` or `withdrawn`.
-    pub state: String,
-    pub session_key: String,
-    pub agent_id: String,
-    pub tool: String,
-    pub call_id: String,
+    pub(crate) state: String,
+    pub(crate) session_key: String,
+    pub(crate) agent_id: String,
+    pub(crate) tool: String,
+    pub(crate) call_id: String,
     /// The risk of the tool: `low`, `medium`, `high` or `critical`.
-    pub risk: String,
+    pub(crate) risk: String,
     /// The rules that require the approval.
-    pub rules: Vec<String>,
+    pub(crate) rules: Vec<String>,
     /// Why, as a sentence.
-    pub reason: String,
+    pub(crate) reason: String,
     /// The least trust of anything in the session's context.
-    pub trust: String,
+    pub(crate) trust: String,
     /// Whether private data is in the session's context.
-    pub private: bool,
+    pub(crate) private: bool,
     /// The roles that may decide. If empty, any approver may.
-    pub roles: Vec<String>,
+    pub(crate) roles: Vec<String>,
     /// How many people must agree; `votes` lists those who have.
-    pub needs: u32,
-    pub votes: Vec<String>,
-    pub created_at: String,
-    pub expires_at: String,
+    pub(crate) needs: u32,
+    pub(crate) votes: Vec<String>,
+    pub(crate) created_at: String,
+    pub(crate) expires_at: String,
     /// Digest of the exact action.
-    pub digest: String,
+    pub(crate) digest: String,
     /// The approval that this one replaces; `changed` lists what has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub instead_of: Option<String>,
+    pub(crate) instead_of: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub changed: Vec<String>,
+    pub(crate) changed: Vec<String>,
     /// The changes of the files that `changed` names, as a unified diff. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub diff: Option<String>,
+    pub(crate) diff: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decision: Option<String>,
+    pub(crate) decision: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decided_by: Option<String>,
+    pub(crate) decided_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub decided_at: Option<String>,
+    pub(crate) decided_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub words: Option<String>,
+    pub(crate) words: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub grant: Option<String>,
+    pub(crate) grant: Option<String>,
     /// The text it was allowed with, if the decider replaced its own. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
+    pub(crate) text: Option<String>,
     /// The outcome of the call, once it is known: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or
     /// `interrupted`. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub came_of_it: Option<String>,
+    pub(crate) came_of_it: Option<String>,
     /// The exact action that would run. Null once the session's content was forgotten. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub action: Option<Value>,
+    pub(crate) action: Option<Value>,
     /// Patterns that would have covered it, narrowest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub patterns: Vec<String>,
+    pub(crate) patterns: Vec<String>,
     /// How many earlier approvals each pattern would have covered. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub past: Vec<Past>,
+    pub(crate) past: Vec<Past>,
     /// The history of the session's labels, oldest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub trail: Vec<Step>,
+    pub(crate) trail: Vec<LabelStep>,
     /// The argument whose text a decider may replace with `text`, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub draft: Option<String>,
+    pub(crate) draft: Option<String>,
 }
 
 /// How many of the agent's last calls of the tool that needed an approval a pattern would have covered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Past {
-    pub pattern: String,
-    pub covered: usize,
+pub(crate) struct Past {
+    pub(crate) pattern: String,
+    pub(crate) covered: usize,
     /// How many there were; at most 50 of each state are counted.
-    pub asked: usize,
+    pub(crate) asked: usize,
     /// How many of the covered calls were denied.
-    pub denied: usize,
+    pub(crate) denied: usize,
 }
 
 /// A page of approvals.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct ApprovalPage {
-    pub approvals: Vec<ApprovalInfo>,
+pub(crate) struct ApprovalPage {
+    pub(crate) approvals: Vec<ApprovalInfo>,
     /// Give this as `after` for the next page.
-    pub next: Option<String>,
+    pub(crate) next: Option<String>,
     /// How many approvals are pending now.
-    pub pending: usize,
+    pub(crate) pending: usize,
 }
 
 /// The result of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct DecisionResult {
-    pub id: String,
-    pub state: String,
+pub(crate) struct DecisionResult {
+    pub(crate) id: String,
+    pub(crate) state: String,
     /// How many more must agree.
-    pub missing: u32,
-    pub grant: Option<String>,
+    pub(crate) missing: u32,
+    pub(crate) grant: Option<String>,
     /// The turn that made the call has ended. An allowed call is executed all the same, unless something about it has
     /// changed: then a new approval is pending. Either way the result is sent to the agent's mailbox.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub without_turn: bool,
+    pub(crate) without_turn: bool,
     /// The outcome of a call that was allowed after its turn, if it is known by now: `ran`, `failed`, `denied`, `killed`,
     /// `timed_out` or `interrupted`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub came_of_it: Option<String>,
+    pub(crate) came_of_it: Option<String>,
 }
 
 /// The grants in force, newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub struct Grants {
+pub(crate) struct Grants {
     #[schema(value_type = Vec<Object>)]
-    pub grants: Vec<Grant>,
+    pub(crate) grants: Vec<Grant>,
 }
 
 /// Whether everything is stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Frozen {
-    pub frozen: bool,
+pub(crate) struct Frozen {
+    pub(crate) frozen: bool,
     /// Turns that were ended.
-    pub cancelled: usize,
+    pub(crate) cancelled: usize,
     /// Whether it was already in this state.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub already: bool,
+    pub(crate) already: bool,
 }
 
 impl From<ApprovalError> for ApiError {
@@ -222,11 +220,9 @@ impl From<ApprovalError> for ApiError {
     }
 }
 
-type Answer<T> = Result<T, ApiError>;
-
 impl Api {
     /// Pending approvals, oldest first; decided ones, or all, newest first. An approver sees only those that it may decide.
-    pub async fn approvals(&self, who: &Principal, list: ApprovalList) -> Answer<ApprovalPage> {
+    pub(crate) async fn approvals(&self, who: &Principal, list: ApprovalList) -> Answer<ApprovalPage> {
         let approver = who.approver()?;
         let state = match list.state.as_deref() {
             None => Some(ApprovalState::Pending),
@@ -258,7 +254,7 @@ impl Api {
     }
 
     /// One approval with the exact action.
-    pub async fn approval(&self, who: &Principal, id: &str) -> Answer<ApprovalInfo> {
+    pub(crate) async fn approval(&self, who: &Principal, id: &str) -> Answer<ApprovalInfo> {
         let approver = who.approver()?;
         let row = self.approval_row(id).await?;
         if !approver.may_see(&row.requested) {
@@ -283,19 +279,21 @@ impl Api {
             info.draft = words.filter(|_| may_change).map(str::to_owned);
         }
         let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
-        (info.trail, info.came_of_it) = self
+        let (steps, came_of_it) = self
             .readers
             .read(move |reader| {
                 let came_of_it = if is_pending { None } else { sequel(reader, &session, &call, &entry)? };
                 Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
             })
             .await?;
+        info.trail = steps.into_iter().map(LabelStep::from).collect();
+        info.came_of_it = came_of_it;
         info.action = action.and_then(|action| serde_json::to_value(action.without_texts()).ok());
         Ok(info)
     }
 
     /// The tool of an approval and its complete input. `None` once the session's content was forgotten.
-    pub async fn approval_call(&self, who: &Principal, id: &str) -> Answer<Option<(String, Value)>> {
+    pub(crate) async fn approval_call(&self, who: &Principal, id: &str) -> Answer<Option<(String, Value)>> {
         let approver = who.approver()?;
         let row = self.approval_row(id).await?;
         if !approver.may_see(&row.requested) {
@@ -355,7 +353,7 @@ impl Api {
     }
 
     /// Decides an approval.
-    pub async fn approval_decide(
+    pub(crate) async fn approval_decide(
         &self,
         who: &Principal,
         id: &str,
@@ -403,20 +401,20 @@ impl Api {
     }
 
     /// The grants in force, newest first.
-    pub async fn grants(&self, who: &Principal) -> Answer<Grants> {
+    pub(crate) async fn grants(&self, who: &Principal) -> Answer<Grants> {
         who.approver()?;
         Ok(Grants { grants: self.sessions.governance().policy.gate.inbox.grants() })
     }
 
     /// Revokes a grant.
-    pub async fn grant_revoke(&self, who: &Principal, id: &str) -> Answer<Grants> {
+    pub(crate) async fn grant_revoke(&self, who: &Principal, id: &str) -> Answer<Grants> {
         let approver = who.approver()?;
         self.sessions.governance().policy.gate.inbox.revoke(id, &approver).await?;
         self.grants(who).await
     }
 
     /// Stops everything: ends running turns; no call is allowed and no turn begins until an approver resumes.
-    pub async fn stop_all(&self, who: &Principal) -> Answer<Frozen> {
+    pub(crate) async fn stop_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
         let already = self.sessions.governance().policy.gate.is_frozen();
         let stopped = self.sessions.governance().policy.gate.freeze(&approver).await;
@@ -433,7 +431,7 @@ impl Api {
     }
 
     /// Ends the stop of everything, and resumes parked calls.
-    pub async fn resume_all(&self, who: &Principal) -> Answer<Frozen> {
+    pub(crate) async fn resume_all(&self, who: &Principal) -> Answer<Frozen> {
         let approver = who.approver()?;
         let governance = Arc::clone(self.sessions.governance());
         let already = !governance.policy.gate.is_frozen();

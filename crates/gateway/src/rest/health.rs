@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Gateway;
+use crate::gateway::Gateway;
+use crate::metrics::DaemonGauges;
 
 pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
@@ -48,6 +49,14 @@ async fn readyz(State(gateway): State<Arc<Gateway>>) -> Response {
 /// Counters, as OpenMetrics text.
 #[utoipa::path(get, path = "/metrics", tag = "health", security(()), responses((status = 200, description = "OpenMetrics 1.0", body = String, content_type = "application/openmetrics-text")))]
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    let text = gateway.metrics.render(&gateway.api).await;
+    let api = &gateway.api;
+    let (sessions_open, sessions_loaded) = api.sessions.counts();
+    let text = gateway.metrics.render(DaemonGauges {
+        sessions_open,
+        sessions_loaded,
+        ledger_entries: api.readers.read(|reader| reader.size()).await.ok(),
+        is_ready: api.waiting().is_empty(),
+        canaries: api.canaries.standpoints(),
+    });
     ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }

@@ -7,17 +7,14 @@ use axum::extract::{Path, State};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Gateway;
-use super::api_types::ErrorBody;
-use super::approvals::{
+use super::extract::{Body, Decider, Operator, UrlQuery};
+use super::{Answer, App};
+use crate::api_types::ErrorBody;
+use crate::calls::approvals::{
     ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants,
 };
-use super::approvers::{ApproverAdd, ApproverInfo, ApproverList};
-use super::error::ApiError;
-use super::rest::{Asked, Body, Decider, Operator};
-
-type App = State<Arc<Gateway>>;
-type Answer<T> = Result<Json<T>, ApiError>;
+use crate::calls::approvers::{ApproverAdd, ApproverInfo, ApproverList};
+use crate::gateway::Gateway;
 
 pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::new()
@@ -37,7 +34,7 @@ pub(super) fn router() -> OpenApiRouter<Arc<Gateway>> {
 async fn approval_list(
     State(app): App,
     Decider(who): Decider,
-    Asked(list): Asked<ApprovalList>,
+    UrlQuery(list): UrlQuery<ApprovalList>,
 ) -> Answer<ApprovalPage> {
     app.api.approvals(&who, list).await.map(Json)
 }

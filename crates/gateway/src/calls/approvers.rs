@@ -7,35 +7,35 @@ use tribune_records::approval::approver::Roles;
 use tribune_registry::ApproversError;
 use utoipa::ToSchema;
 
-use super::api::Api;
-use super::error::ApiError;
-use super::principal::Principal;
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::principal::Principal;
 
 /// `approver.add`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ApproverAdd {
+pub(crate) struct ApproverAdd {
     /// Lowercase letters, digits, `-` and `_`.
-    pub id: String,
+    pub(crate) id: String,
     /// The roles it has. Without any, it decides only what requires no role.
     #[serde(default)]
-    pub roles: Vec<String>,
+    pub(crate) roles: Vec<String>,
 }
 
 /// An approver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ApproverInfo {
-    pub id: String,
-    pub roles: Vec<String>,
+pub(crate) struct ApproverInfo {
+    pub(crate) id: String,
+    pub(crate) roles: Vec<String>,
     /// Shown once, in the answer that adds the approver.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
+    pub(crate) token: Option<String>,
 }
 
 /// All approvers beside the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct ApproverList {
-    pub approvers: Vec<ApproverInfo>,
+pub(crate) struct ApproverList {
+    pub(crate) approvers: Vec<ApproverInfo>,
 }
 
 impl From<ApproversError> for ApiError {
@@ -55,7 +55,7 @@ impl From<ApproversError> for ApiError {
 }
 
 impl Api {
-    pub fn approvers(&self, who: &Principal) -> Result<ApproverList, ApiError> {
+    pub(crate) fn approvers(&self, who: &Principal) -> Result<ApproverList, ApiError> {
         who.operator()?;
         let approvers = self.approvers.list().into_iter().map(|approver| ApproverInfo {
             id: approver.id,
@@ -68,7 +68,11 @@ impl Api {
         Ok(ApproverList { approvers: approvers.collect() })
     }
 
-    pub async fn approver_add(&self, who: &Principal, add: ApproverAdd) -> Result<ApproverInfo, ApiError> {
+    pub(crate) async fn approver_add(
+        &self,
+        who: &Principal,
+        add: ApproverAdd,
+    ) -> Result<ApproverInfo, ApiError> {
         who.operator()?;
         let (approvers, agents) = (Arc::clone(&self.approvers), Arc::clone(&self.agents));
         let ApproverAdd { id, roles } = add;
@@ -81,7 +85,11 @@ impl Api {
         Ok(info)
     }
 
-    pub async fn approver_remove(&self, who: &Principal, id: String) -> Result<ApproverList, ApiError> {
+    pub(crate) async fn approver_remove(
+        &self,
+        who: &Principal,
+        id: String,
+    ) -> Result<ApproverList, ApiError> {
         who.operator()?;
         let approvers = Arc::clone(&self.approvers);
         let removed = tokio::task::spawn_blocking(move || approvers.remove(&id)).await;

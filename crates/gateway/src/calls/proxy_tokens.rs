@@ -1,0 +1,81 @@
+//! Proxy tokens ("passes" in the product's words): who may request one, and for which agent.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::Api;
+use crate::error::ApiError;
+use crate::principal::Principal;
+
+/// The default and the maximum lifetime of a pass.
+const DEFAULT_MINUTES: u32 = 60;
+const MAX_MINUTES: u32 = 24 * 60;
+
+/// The params of `proxy.pass`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProxyTokenRequest {
+    /// The agent that the pass is for; an agent may omit it.
+    #[serde(default)]
+    pub(crate) agent_id: Option<String>,
+    #[serde(default)]
+    pub(crate) minutes: Option<u32>,
+}
+
+/// A new pass. The token is shown only once.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct IssuedProxyToken {
+    pub(crate) agent_id: String,
+    pub(crate) token: String,
+    pub(crate) minutes: u32,
+    /// The model that the agent may use.
+    pub(crate) model: String,
+}
+
+impl Api {
+    /// Issues a pass: to an agent for itself, to the operator for any agent of the roster that has a model.
+    pub(crate) fn proxy_pass(
+        &self,
+        who: &Principal,
+        request: ProxyTokenRequest,
+    ) -> Result<IssuedProxyToken, ApiError> {
+        let agent = match (who, request.agent_id) {
+            (Principal::Agent { id, .. }, None) => id.clone(),
+            (Principal::Agent { id, .. }, Some(asked)) if asked == id.as_str() => id.clone(),
+            (Principal::Operator, Some(asked)) => {
+                asked.parse().map_err(|error| ApiError::params(format!("{error}")))?
+            }
+            (Principal::Operator, None) => {
+                return Err(ApiError::params("agent_id is missing: it names the agent that the pass is for"));
+            }
+            (
+                Principal::Agent { .. }
+                | Principal::Approver(_)
+                | Principal::Unregistered { .. }
+                | Principal::Anonymous { .. },
+                _,
+            ) => {
+                return Err(ApiError::forbidden(
+                    "only the operator, or an agent of the roster for itself, may request a pass",
+                ));
+            }
+        };
+        if !self.agents.knows(&agent) {
+            let what = format!("there is no agent `{agent}`: add it with `tribune agents add {agent}`");
+            return Err(ApiError::new("unknown_agent", what));
+        }
+        let model = self.proxy.model_of(&agent).ok_or_else(|| {
+            let what =
+                format!("the agent `{agent}` has no model: give it one in the roster as provider:model");
+            ApiError::params(what)
+        })?;
+        let minutes = request.minutes.unwrap_or(DEFAULT_MINUTES);
+        if !(1..=MAX_MINUTES).contains(&minutes) {
+            return Err(ApiError::params(format!("a pass is valid for 1 to {MAX_MINUTES} minutes")));
+        }
+        let time = Duration::from_secs(u64::from(minutes) * 60);
+        let token = self.proxy.issue_token(agent.clone(), time)?;
+        Ok(IssuedProxyToken { agent_id: agent.to_string(), token, minutes, model: model.to_string() })
+    }
+}
