@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tribune_runtime::{RuntimeEvent, SessionKey};
 use tribune_sessions::session::{SessionError, Subscription};
 use tribune_storage::vault::StoredEvent;
-use tribune_tools::mcp::Bringing;
+use tribune_tools::mcp::IfRunning;
 
 use super::client_session::{ClientSession, Prefetched};
 use super::connection::Connection;
@@ -44,13 +44,13 @@ impl Connection {
             // A running forwarder means that the session is open. A global stop ends the MCP servers; the next prompt after it
             // starts them again.
             if !self.gateway.api.sessions.governance().policy.gate.is_frozen() {
-                let not_there = self.bring_servers(&place, Bringing::IfNone).await;
+                let not_there = self.bring_servers(&place, IfRunning::Keep).await;
                 self.say(seat, not_there).await;
             }
             return Ok(place.key);
         }
         let (folder, _) = self.open(&place).await?;
-        let not_there = self.bring_servers(&place, Bringing::IfNone).await;
+        let not_there = self.bring_servers(&place, IfRunning::Keep).await;
         seat.place().left_out.extend(not_there);
         let after = seat.told.borrow().seq;
         let anew = seat.follow_anew(after);

@@ -9,7 +9,7 @@ use tribune_records::workspace_roots;
 use tribune_registry::{CLI_BACKENDS, MAIN_AGENT};
 use tribune_runtime::{AgentId, SessionKey, SessionState, native};
 use tribune_storage::store::SessionRow;
-use tribune_tools::mcp::Bringing;
+use tribune_tools::mcp::IfRunning;
 
 use super::client_session::{ClientSession, SessionBinding};
 use super::connection::{Connection, MAX_SEATS};
@@ -133,7 +133,7 @@ impl Connection {
             place.servers = sent.servers.into();
             place.clone()
         };
-        let not_there = self.bring_servers(&place, Bringing::Anew).await;
+        let not_there = self.bring_servers(&place, IfRunning::Replace).await;
         seat.place().left_out.extend(sent.left_out.into_iter().chain(not_there));
     }
 
