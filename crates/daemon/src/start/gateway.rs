@@ -82,7 +82,7 @@ fn gateway(
     let status = status(context, stages, address, shutdown);
     Gateway::new(Parts {
         api: api(context, stages, status),
-        doorman: Authenticator::new(&stages.secrets.token, log, approvers),
+        authenticator: Authenticator::new(&stages.secrets.token, log, approvers),
         names: Names::new(address, &config.gateway.hosts, &config.gateway.origins),
         limits: limits(config, timeouts),
         anonymous: anonymous(config.gateway.anonymous),
@@ -134,7 +134,7 @@ const fn limits(config: &Config, timeouts: Timeouts) -> GatewayLimits {
         max_connections: config.gateway.max_connections,
         max_message_bytes: config.gateway.max_message_bytes,
         idle: config.gateway.idle,
-        patience: timeouts,
+        timeouts,
     }
 }
 

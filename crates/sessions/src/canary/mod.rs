@@ -15,7 +15,7 @@ mod evaluate;
 mod model_socket;
 mod probe_recorder;
 mod probe_run;
-pub mod record;
+mod record;
 mod scripted_model;
 mod turn_guard;
 
