@@ -73,7 +73,7 @@ async fn decisions(
     for n in 0..DECISIONS {
         bare.push(sync_probe.once()?);
         let started = Instant::now();
-        daemon.sessions().governance().asked_for(&key, call("read", n), Duration::ZERO).await?;
+        daemon.sessions().governance().request_external_call(&key, call("read", n), Duration::ZERO).await?;
         taken.push(started.elapsed());
     }
     for percent in [50, 99] {
@@ -93,7 +93,11 @@ async fn inbox(daemon: &Daemon, client: &mut RpcClient) -> Result<(), Box<dyn Er
     for session in 1..=PENDING / PER_SESSION {
         let key = open(client, session).await?;
         for n in 0..PER_SESSION {
-            daemon.sessions().governance().asked_for(&key, call("search", n), Duration::ZERO).await?;
+            daemon
+                .sessions()
+                .governance()
+                .request_external_call(&key, call("search", n), Duration::ZERO)
+                .await?;
         }
     }
     let page = client.call("approval.list", &json!({ "limit": 1000 })).await?;
@@ -109,7 +113,11 @@ async fn inbox(daemon: &Daemon, client: &mut RpcClient) -> Result<(), Box<dyn Er
         let key = open(client, PENDING + session).await?;
         for n in 0..PER_SESSION {
             let started = Instant::now();
-            daemon.sessions().governance().asked_for(&key, call("search", n), Duration::ZERO).await?;
+            daemon
+                .sessions()
+                .governance()
+                .request_external_call(&key, call("search", n), Duration::ZERO)
+                .await?;
             asked.push(started.elapsed());
         }
     }

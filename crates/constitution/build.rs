@@ -6,8 +6,8 @@ use std::fs;
 
 use sha2::{Digest as _, Sha256};
 
-const PROMPT: &str = "prompts/tribune_base_prompt_v1.txt";
-const DECLARED: &str = "prompts/tribune_base_prompt_v1.sha256";
+const PROMPT: &str = "prompts/tribune_base_prompt_v2.txt";
+const DECLARED: &str = "prompts/tribune_base_prompt_v2.sha256";
 
 fn main() {
     for file in [PROMPT, DECLARED] {

@@ -377,7 +377,7 @@ fn sessions(home: &Home, law: Option<&Constitution>) -> Diagnosis {
 /// mandate.
 fn missing_term(row: &SessionRow, roster: &Roster, law: Option<&Constitution>) -> Option<String> {
     let agent = row.agent_id.parse().ok().and_then(|id| roster.agent(&id));
-    let backend = agent.map_or(&row.backend, |agent| &agent.backend);
+    let backend = agent.map_or(&row.terms.backend, |agent| &agent.backend);
     let mandate = agent.map_or(DEFAULT_MANDATE, |agent| &agent.mandate);
     if !BACKENDS.contains(&backend.as_str()) {
         return Some(format!("there is no backend `{backend}`"));

@@ -1,6 +1,6 @@
 //! The daemon's configuration: `config.json5`, parsed once and valid before the first port is bound.
 //!
-//! Parsing has two passes. `json5_validate` checks syntax, duplicate keys and secrets without knowing what the keys mean.
+//! Parsing has two passes. `first_pass` checks syntax, duplicate keys and secrets without knowing what the keys mean.
 //! `raw` then deserializes the keys; each value validates itself during deserialization, so that every error has a line
 //! and a column. The result is a [`Config`], which the rest of the daemon uses without further checks.
 //!
@@ -9,8 +9,8 @@
 pub mod edit;
 mod egress;
 mod error;
+mod first_pass;
 mod hooks;
-mod json5_validate;
 pub mod models;
 mod raw;
 mod spend;
@@ -36,6 +36,7 @@ pub use spend::{AtLimit, SpendConfig, SpendLimits};
 pub use values::{Anonymous, LogLevel, Sandbox};
 
 use raw::RawConfig;
+use tribune_constitution::json5;
 use tribune_runtime::AgentId;
 
 use crate::egress_rules::{EgressMode, EgressRule, UnlistedPolicy};
@@ -43,7 +44,7 @@ use crate::hook_spec::HookSpec;
 use crate::url::{HostPort, SearchEndpoint};
 
 /// Largest configuration file in bytes. The example, which has every key with a comment, is far smaller.
-pub const MAX_CONFIG_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_CONFIG_BYTES: usize = 256 * 1024;
 
 /// Every key at its default, with a comment on its purpose.
 pub const EXAMPLE: &str = include_str!("example.json5");
@@ -210,13 +211,8 @@ pub fn parse_as<T: serde::de::DeserializeOwned>(file_name: &str, text: &str) -> 
     if text.len() > MAX_CONFIG_BYTES {
         return Err(ConfigError::TooLarge { file: file_name.to_owned() });
     }
-    json5::from_str::<json5_validate::Walked>(text).map_err(|found| error::in_walk(file_name, &found))?;
-    if let Some((position, what)) = json5_validate::in_comments(text) {
-        return Err(error::at(file_name, Some(position), what));
-    }
-    let mut deserializer = json5::Deserializer::from_str(text);
-    serde_path_to_error::deserialize::<_, T>(&mut deserializer)
-        .map_err(|found| error::in_value(file_name, &found))
+    first_pass::check(file_name, text)?;
+    json5::deserialize(text).map_err(|found| error::in_value(file_name, &found))
 }
 
 impl Default for Config {

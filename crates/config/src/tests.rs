@@ -421,23 +421,23 @@ fn any_text_is_valid_or_gives_a_one_line_error() {
 #[test]
 fn providers_are_parsed_changed_and_added() {
     let models = parse(
-        r#"{models: {default: {provider: "house", model: "big"}, providers: {
+        r#"{models: {default: {provider: "acme", model: "big"}, providers: {
             moonshot: {enabled: true, baseUrl: "https://api.moonshot.cn/v1", startupValidation: "strict",
                 models: {"kimi-k1-8k": {contextWindow: 8192, maxOutputTokens: 1024, supportsTools: false, supportsStreaming: true}},
                 defaults: {model: "kimi-k1-8k"}},
-            house: {baseUrl: "https://models.example.org/v1", keyEnv: "HOUSE_API_KEY", kind: "openai",
+            acme: {baseUrl: "https://models.example.org/v1", keyEnv: "ACME_API_KEY", kind: "openai",
                 models: {big: {contextWindow: 1000000, maxOutputTokens: 64000, thinking: "off"}}},
             here: {baseUrl: "http://127.0.0.1:8080/v1", local: true},
         }}}"#,
     )
     .unwrap()
     .models;
-    assert_eq!(models.default.unwrap().to_string(), "house:big");
+    assert_eq!(models.default.unwrap().to_string(), "acme:big");
     let moonshot = &models.providers["moonshot"];
     assert_eq!(moonshot.startup_validation, StartupValidation::Strict);
     assert_eq!(moonshot.default_model.as_deref(), Some("kimi-k1-8k"));
     assert!(moonshot.models.contains_key("kimi-k1-128k") && !moonshot.models["kimi-k1-8k"].supports_tools);
-    assert_eq!(models.providers["house"].key_env.as_deref(), Some("HOUSE_API_KEY"));
+    assert_eq!(models.providers["acme"].key_env.as_deref(), Some("ACME_API_KEY"));
     assert_eq!((models.providers["here"].is_local, &models.providers["here"].key_env), (true, &None));
     assert_eq!(models.providers.len(), 8);
     assert_eq!(Config::default().models.providers["moonshot"].default_model.as_deref(), Some("kimi-k1-128k"));

@@ -134,7 +134,7 @@ impl HostPort {
     }
 
     /// Whether a port is given.
-    pub const fn has_port(&self) -> bool {
+    pub(crate) const fn has_port(&self) -> bool {
         self.port.is_some()
     }
 }

@@ -5,7 +5,7 @@
 //! with the rules, the reason, and what would allow the call. The same law and the same facts always give the same
 //! verdict, so a recorded call can be decided again.
 //!
-//! This crate is pure: it opens no file, reads no clock and starts no thread or process. `tribune-host` loads the
+//! This crate is pure: it opens no file, reads no clock and starts no thread or process. `tribune-governance` loads the
 //! texts, gathers the facts and acts on the verdicts.
 //!
 //! Start with [`bundle`] for what is hashed, [`facts`] for what a decision knows, `decide` for the order of the
@@ -62,10 +62,9 @@ pub use mandate::{
 };
 pub use manifest::{Capability, Risk, ToolEffect, ToolManifest};
 pub use prompt::{AgentPrompt, ChannelClass, DisclosureFilter, PromptStack};
-pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
-pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
-// The former path of `suggest_name`, which other crates still import.
 pub use settings::{EnforcementMode, Settings};
 pub use suggest::{RecordedCall, Suggestion, suggest_rules};
+pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
+pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 pub use trust::Trust;
 pub use verdict::{Decision, Verdict};

@@ -172,7 +172,7 @@ impl Mandate {
         self.tools.binary_search_by(|own| own.as_str().cmp(tool)).is_ok()
     }
 
-    /// Checks that the mandate named `default` stays within [`STRANGER_TOOLS`], because anonymous callers get it.
+    /// Checks that the mandate named `default` stays within [`ANONYMOUS_TOOLS`], because anonymous callers get it.
     /// Other mandates pass.
     pub fn check_default(&self) -> Result<(), MandateError> {
         let beyond: Vec<String> =

@@ -44,7 +44,7 @@ impl SessionSocketService {
         // The command can send anything that its workspace roots hold, so their labels apply from the start. The labels of the
         // result would come too late: by then the data has been sent.
         let read: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Read).collect();
-        let carried = gate.moved(&standing, Some(EXEC), (&read, CallEnd::Well))?.session;
+        let carried = gate.propagate_labels(&standing, Some(EXEC), &read, CallEnd::Well)?.session;
         let allowed = AllowedEgress { carries: Some(carried), ..AllowedEgress::default() };
         let sockets = self.open_with(session, allowed)?;
         let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);

@@ -9,22 +9,22 @@ use tribune_sessions::session::{Session, Subscription, TurnHandle};
 /// The sessions that the subscriptions of one connection follow, by subscription number. A session that was closed and
 /// reopened is another one: a subscriber of the first does not see the second. Clones share the map.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Streaming(Arc<Mutex<HashMap<u64, Arc<Session>>>>);
+pub(super) struct ActiveStreams(Arc<Mutex<HashMap<u64, Arc<Session>>>>);
 
 /// Marks a subscription as active until it is dropped.
 #[derive(Debug)]
-pub(super) struct Flowing {
-    streaming: Streaming,
+pub(super) struct ActiveStream {
+    streams: ActiveStreams,
     number: u64,
 }
 
-impl Streaming {
+impl ActiveStreams {
     /// Marks the subscription as active.
-    pub(super) fn begin(&self, number: u64, subscription: &Subscription) -> Flowing {
+    pub(super) fn begin(&self, number: u64, subscription: &Subscription) -> ActiveStream {
         if let Some(session) = subscription.session() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(session));
         }
-        Flowing { streaming: self.clone(), number }
+        ActiveStream { streams: self.clone(), number }
     }
 
     /// Marks the subscription as ended.
@@ -33,14 +33,14 @@ impl Streaming {
     }
 
     /// Whether a subscription of this connection already delivers the events of this turn.
-    pub(super) fn flows(&self, turn: &TurnHandle) -> bool {
+    pub(super) fn delivers(&self, turn: &TurnHandle) -> bool {
         let active = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turn.session().is_some_and(|own| active.values().any(|session| Arc::ptr_eq(session, own)))
     }
 }
 
-impl Drop for Flowing {
+impl Drop for ActiveStream {
     fn drop(&mut self) {
-        self.streaming.end(self.number);
+        self.streams.end(self.number);
     }
 }

@@ -1,4 +1,4 @@
-//! The state of the daemon that all interfaces share. What they do with it is in [`crate::calls`].
+//! The state of the daemon that all interfaces share. What they do with it is in `calls`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The state of the gateway: the daemon's state ([`crate::api`]), and what decides which connections and requests are accepted.
 //!
-//! It opens no socket ([`crate::listener`]) and knows no route.
+//! It opens no socket (`listener`) and knows no route.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

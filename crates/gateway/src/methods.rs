@@ -6,10 +6,9 @@ use tribune_sessions::canary::ClearMark;
 
 use crate::api::Api;
 use crate::api_types::{
-    AgentAdd, AgentRef, AgentTest, EntryName, LedgerTail, NoteWrite, SessionInit, SessionList, SessionNewest,
-    SessionRef,
+    AgentAdd, AgentRef, AgentTest, ApprovalDecide, ApprovalList, ById, DecisionBody, EntryName, LedgerTail,
+    NoteWrite, SessionInit, SessionList, SessionNewest, SessionRef,
 };
-use crate::calls::approvals::{ApprovalDecide, ApprovalList, ById, DecisionBody};
 use crate::calls::approvers::ApproverAdd;
 use crate::calls::providers::ProviderTest;
 use crate::calls::proxy_tokens::ProxyTokenRequest;

@@ -10,7 +10,7 @@ use tribune_records::agents::UNREGISTERED;
 use tribune_records::approval::approver::Approver;
 use tribune_registry::{Agents, Approvers};
 use tribune_runtime::{AgentId, SessionKey, Speaker};
-use tribune_sessions::session::Opener;
+use tribune_sessions::session::{Opener, RequestedTerms};
 
 use crate::api_types::{AuthAgent, WhoAmI};
 use crate::error::ApiError;
@@ -92,41 +92,31 @@ impl Principal {
                 name: "operator".to_owned(),
                 pubkey: None,
                 is_unregistered: false,
-                model: None,
-                workspace: None,
-                further: None,
+                requested: RequestedTerms::default(),
             },
             Self::Approver(approver) => Opener {
                 name: approver.id.clone(),
                 pubkey: None,
                 is_unregistered: true,
-                model: None,
-                workspace: None,
-                further: None,
+                requested: RequestedTerms::default(),
             },
             Self::Agent { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
                 is_unregistered: false,
-                model: None,
-                workspace: None,
-                further: None,
+                requested: RequestedTerms::default(),
             },
             Self::Unregistered { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
                 is_unregistered: true,
-                model: None,
-                workspace: None,
-                further: None,
+                requested: RequestedTerms::default(),
             },
             Self::Anonymous { id } => Opener {
                 name: id.to_string(),
                 pubkey: None,
                 is_unregistered: true,
-                model: None,
-                workspace: None,
-                further: None,
+                requested: RequestedTerms::default(),
             },
         }
     }

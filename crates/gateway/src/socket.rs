@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tribune_runtime::SessionKey;
 use tribune_sessions::session::{Subscription, TurnHandle};
 
-use crate::active_streams::{Flowing, Streaming};
+use crate::active_streams::{ActiveStream, ActiveStreams};
 use crate::api_types::{
     AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
 };
@@ -68,7 +68,7 @@ pub(super) async fn serve(
         tasks: JoinSet::new(),
         late: JoinSet::new(),
         followed: HashMap::new(),
-        streaming: Streaming::default(),
+        active_streams: ActiveStreams::default(),
         turns: HashMap::new(),
         leases: Leases::default(),
         next_subscription: 1,
@@ -90,7 +90,7 @@ struct Connection {
     /// Subscriptions, by number. Ended ones are removed.
     followed: HashMap<u64, AbortHandle>,
     /// Sessions whose events this connection already streams.
-    streaming: Streaming,
+    active_streams: ActiveStreams,
     /// The newest turn of each session that this connection requested; cancelled when all of it was sent.
     turns: HashMap<String, CancellationToken>,
     /// Sandboxed runs, which are released when this connection ends.
@@ -304,8 +304,8 @@ impl Connection {
                 self.tasks.abort_all();
                 self.followed.clear();
                 self.leases = Leases::default();
-                // An aborted task may end later; what it marked as streaming no longer counts.
-                self.streaming = Streaming::default();
+                // An aborted task may end later; the stream it marked as active no longer counts.
+                self.active_streams = ActiveStreams::default();
                 self.slot.is_of(principal.standing());
                 let described = principal.describe(&self.gateway.api.agents);
                 self.principal = Some(principal);
@@ -343,14 +343,14 @@ impl Connection {
             Err(error) => return Answer::Now(Err(error)),
         };
         let (gateway, queue) = (Arc::clone(&self.gateway), self.queue.clone());
-        let streaming = self.streaming.clone();
+        let active_streams = self.active_streams.clone();
         let id = request.id.clone();
         let (before, sent) = self.take_turn(queued.key.as_str());
         self.tasks.spawn(async move {
             // Dropped at the end, also when the task is aborted: the next turn of the session may then be sent.
             let _sent = sent.drop_guard();
             before.cancelled().await;
-            let answer = turn(&gateway, queued, &queue, &streaming).await;
+            let answer = turn(&gateway, queued, &queue, &active_streams).await;
             let _ = queue.send(rpc::response(&id, &answer)).await;
         });
         Answer::Later
@@ -401,7 +401,7 @@ impl Connection {
         let number = self.next_subscription;
         self.next_subscription += 1;
         let (queue, name) = (self.queue.clone(), key.to_string());
-        let active = self.streaming.begin(number, &subscription);
+        let active = self.active_streams.begin(number, &subscription);
         let task = self.tasks.spawn(follow(subscription, name, number, queue, active));
         self.followed.retain(|_, task| !task.is_finished());
         self.followed.insert(number, task);
@@ -418,7 +418,7 @@ impl Connection {
             task.abort();
         }
         // Before the answer and not when the task ends: the next turn must send its own events.
-        self.streaming.end(subscription);
+        self.active_streams.end(subscription);
         rpc::value(rpc::DONE)
     }
 }
@@ -441,10 +441,10 @@ async fn turn(
     gateway: &Gateway,
     Queued { key, mut ticket, wait }: Queued,
     queue: &SendQueue<String>,
-    streaming: &Streaming,
+    active_streams: &ActiveStreams,
 ) -> Result<Value, ApiError> {
     let api = &gateway.api;
-    if !wait || streaming.flows(&ticket) {
+    if !wait || active_streams.delivers(&ticket) {
         return rpc::value(api.turn_result(key, ticket, wait).await?);
     }
     let accepted = ticket.accepted().await?;
@@ -488,7 +488,7 @@ async fn follow(
     key: String,
     number: u64,
     queue: SendQueue<String>,
-    active: Flowing,
+    active: ActiveStream,
 ) {
     let end = loop {
         let events = match subscription.next(EVENTS_AT_ONCE).await {

@@ -29,7 +29,7 @@ use tribune_storage::files::Secrecy;
 
 /// Channels on which the operator speaks; `subagent` takes their place in the key of a sub-agent. All other channels
 /// are external.
-pub const LOCAL_CHANNELS: [&str; 4] = ["cli", "rpc", "web", "subagent"];
+const LOCAL_CHANNELS: [&str; 4] = ["cli", "rpc", "web", "subagent"];
 
 /// Marks where a text was truncated.
 const CUT_MARK: &str = "… [cut]";
@@ -40,12 +40,12 @@ const MIN_LINE_BYTES: u64 = 256;
 
 /// One message of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TranscriptLine {
+pub(crate) struct TranscriptLine {
     /// The turn it belongs to.
-    pub turn: String,
-    pub role: Role,
-    pub text: String,
-    pub at: Timestamp,
+    pub(crate) turn: String,
+    pub(crate) role: Role,
+    pub(crate) text: String,
+    pub(crate) at: Timestamp,
 }
 
 /// The bounds of a transcript.
@@ -57,7 +57,7 @@ pub struct TranscriptLimits {
 
 /// Why a transcript could not be written.
 #[derive(Debug, thiserror::Error)]
-pub enum TranscriptError {
+pub(crate) enum TranscriptError {
     #[error("`{0}` is a link or another kind of file than expected: move it away to continue the transcript")]
     InTheWay(PathBuf),
     #[error("`{path}` cannot be written ({error}): check the disk and the owner of the folder")]
@@ -66,7 +66,7 @@ pub enum TranscriptError {
 
 /// The file of one session. The session is its only writer.
 #[derive(Debug)]
-pub struct Transcript {
+pub(crate) struct Transcript {
     /// The folders from the home root down to the file's own.
     folders: [PathBuf; 3],
     path: PathBuf,
@@ -96,7 +96,7 @@ struct Line<'a> {
 
 impl Transcript {
     /// The transcript of `key` under the home `root`. Does not access the disk yet.
-    pub fn new(root: &Path, key: &SessionKey, limits: TranscriptLimits, redactor: Redactor) -> Self {
+    pub(crate) fn new(root: &Path, key: &SessionKey, limits: TranscriptLimits, redactor: Redactor) -> Self {
         let agents = root.join("agents");
         let agent = agents.join(key.agent().as_str());
         let sessions = agent.join("sessions");
@@ -105,12 +105,12 @@ impl Transcript {
         Self { folders: [agents, agent, sessions], path, keeps, limits, redactor, turns: Mutex::new(None) }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Adds one turn with a single write.
-    pub fn append_turn(&self, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
+    pub(crate) fn append_turn(&self, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
         let fresh = self.encoded(lines);
         if fresh.is_empty() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Transcript {
     }
 
     /// Whether the file has lines of this turn.
-    pub fn has_turn(&self, turn: &str) -> Result<bool, TranscriptError> {
+    pub(crate) fn has_turn(&self, turn: &str) -> Result<bool, TranscriptError> {
         match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(self.io_error(error)),
@@ -145,7 +145,7 @@ impl Transcript {
     }
 
     /// Removes the file, if there is one.
-    pub fn forget(&self) -> Result<(), TranscriptError> {
+    pub(crate) fn forget(&self) -> Result<(), TranscriptError> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         *turns = None;
         match fs::remove_file(&self.path) {

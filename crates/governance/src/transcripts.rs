@@ -31,12 +31,16 @@ impl Transcripts {
         Self { root, limits, redactor, projection, open: Mutex::default() }
     }
 
-    pub fn path(&self, key: &SessionKey) -> PathBuf {
+    pub(crate) fn path(&self, key: &SessionKey) -> PathBuf {
         self.transcript(key).path().to_owned()
     }
 
     /// Appends a turn. Blocks on the disk.
-    pub fn append_turn(&self, key: &SessionKey, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
+    pub(crate) fn append_turn(
+        &self,
+        key: &SessionKey,
+        lines: &[TranscriptLine],
+    ) -> Result<(), TranscriptError> {
         match self.projection {
             Projection::On => self.transcript(key).append_turn(lines),
             Projection::Off => Ok(()),
@@ -44,21 +48,25 @@ impl Transcripts {
     }
 
     /// Appends a turn unless it is in the file already. Blocks on the disk.
-    pub fn append_missing(&self, key: &SessionKey, lines: &[TranscriptLine]) -> Result<(), TranscriptError> {
+    pub(crate) fn append_missing(
+        &self,
+        key: &SessionKey,
+        lines: &[TranscriptLine],
+    ) -> Result<(), TranscriptError> {
         let Some(first) = lines.first().filter(|_| self.projection == Projection::On) else { return Ok(()) };
         let transcript = self.transcript(key);
         if transcript.has_turn(&first.turn)? { Ok(()) } else { transcript.append_turn(lines) }
     }
 
     /// Removes the file of a session, also if transcripts are disabled now.
-    pub fn forget(&self, key: &SessionKey) -> Result<(), TranscriptError> {
+    pub(crate) fn forget(&self, key: &SessionKey) -> Result<(), TranscriptError> {
         self.transcript(key).forget()?;
-        self.let_go(key);
+        self.unload(key);
         Ok(())
     }
 
     /// Drops the state of a closed session; its file stays.
-    pub fn let_go(&self, key: &SessionKey) {
+    pub(crate) fn unload(&self, key: &SessionKey) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 

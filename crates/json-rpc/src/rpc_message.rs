@@ -34,7 +34,7 @@ pub enum Repeated {
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
-enum Member {
+enum MemberName {
     Jsonrpc,
     Id,
     Method,
@@ -74,13 +74,13 @@ impl<'de, P: Deserialize<'de>> Visitor<'de> for RpcMessageVisitor<P> {
         while let Some(member) = map.next_key()? {
             let value = map.next_value()?;
             let (slot, repeated) = match member {
-                Member::Jsonrpc => (&mut message.jsonrpc, Repeated::Others),
-                Member::Id => (&mut message.id, Repeated::Id),
-                Member::Method => (&mut message.method, Repeated::Others),
-                Member::Params => (&mut message.params, Repeated::Others),
-                Member::Result => (&mut message.result, Repeated::Others),
-                Member::Error => (&mut message.error, Repeated::Others),
-                Member::Unknown => {
+                MemberName::Jsonrpc => (&mut message.jsonrpc, Repeated::Others),
+                MemberName::Id => (&mut message.id, Repeated::Id),
+                MemberName::Method => (&mut message.method, Repeated::Others),
+                MemberName::Params => (&mut message.params, Repeated::Others),
+                MemberName::Result => (&mut message.result, Repeated::Others),
+                MemberName::Error => (&mut message.error, Repeated::Others),
+                MemberName::Unknown => {
                     message.has_unknown_members = true;
                     continue;
                 }

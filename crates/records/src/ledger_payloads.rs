@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 use tribune_constitution::{Facts, Labels, Verdict};
 use tribune_ledger::commitment::Commitment;
 use tribune_providers::TokenUsage;
-use tribune_runtime::{CloseReason, SessionMode, StopReason, Usage};
+use tribune_runtime::{CloseReason, StopReason, Usage};
 
 use crate::approval::record::CallRunner;
+use crate::session_opening::SessionOpeningRecord;
 
 /// The prefix of the entity ids of sessions. Only the session writes its history.
 pub const SESSION_ENTITIES: &str = "agent:";
@@ -19,9 +20,9 @@ pub const SESSION_ENTITIES: &str = "agent:";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Lifecycle {
-    Opened(SessionTermsRecord),
+    Opened(SessionOpeningRecord),
     /// A closed session is open again, with its current terms.
-    Reopened(SessionTermsRecord),
+    Reopened(SessionOpeningRecord),
     Closed {
         reason: CloseReason,
     },
@@ -33,35 +34,6 @@ pub enum Lifecycle {
     Forgotten {
         by: String,
     },
-}
-
-/// The terms on which a session is opened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionTermsRecord {
-    pub agent_id: String,
-    pub session_id: String,
-    pub backend: String,
-    pub model: Option<String>,
-    pub mode: SessionMode,
-    /// The key that the agent proved, if it did.
-    pub pubkey: Option<String>,
-    pub mandate: String,
-    pub opened_by: String,
-    /// For a sub-agent: the mandates of its parent agents, nearest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ancestors: Vec<String>,
-    /// For a sub-agent: the only tools that it may use, if they were restricted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<String>>,
-    /// The labels of the session before its first input.
-    #[serde(default)]
-    pub labels: Labels,
-    /// The folder of the operator that it works in, if that is not its agent's own workspace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
-    /// Its additional directories.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<String>,
 }
 
 /// The start or the end of a turn, in the skill trace format.

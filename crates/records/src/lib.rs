@@ -8,6 +8,7 @@ pub mod egress_labels;
 pub mod exec;
 pub mod ledger_payloads;
 pub mod outcome;
+pub mod session_opening;
 pub mod spend;
 pub mod text;
 pub mod workspace_roots;

@@ -47,7 +47,7 @@ pub enum Resource {
     /// A key of the agent's memory.
     Memory(String),
     /// A mailbox message to another agent.
-    Letter(String),
+    MailboxMessage(String),
     Schedule(String),
     /// The host of an address, in lowercase.
     Url(String),
@@ -103,12 +103,20 @@ struct AccessLogState {
     closed: bool,
 }
 
+/// The accesses of a call that is over, and the sandbox in which its command ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallAccesses {
+    pub touched: Vec<Access>,
+    pub sandbox: Option<SandboxRecord>,
+}
+
 /// Closes the log when it is dropped, because no caller waits for the call any more.
 #[derive(Debug)]
 pub struct ClosedOnDrop(AccessLog);
 
 impl ToolRun {
-    pub fn new(answer: ToolAnswer, (touched, sandbox): (Vec<Access>, Option<SandboxRecord>)) -> Self {
+    pub fn new(answer: ToolAnswer, accesses: CallAccesses) -> Self {
+        let CallAccesses { touched, sandbox } = accesses;
         let (outcome, code) = match answer {
             Ok(text) => (ToolOutcome::good(bounded(text)), None),
             Err(ToolError { code, sentence }) => (ToolOutcome::error(bounded(sentence)), Some(code)),
@@ -139,7 +147,7 @@ impl ToolRun {
 
     /// A call that failed, with a sentence for the model.
     pub fn failed(sentence: &str) -> Self {
-        Self::new(Err(ToolError::new(ToolErrorCode::Failed, sentence)), (Vec::new(), None))
+        Self::new(Err(ToolError::new(ToolErrorCode::Failed, sentence)), CallAccesses::default())
     }
 }
 
@@ -169,8 +177,9 @@ impl ToolError {
 impl Resource {
     /// Every resource that a command of a session can access: the workspace and each additional directory.
     pub fn all_of(ground: &WorkspaceRoots) -> impl Iterator<Item = Self> {
-        let further = ground.further().iter().map(|folder| Self::Folder(folder.as_str().into()));
-        std::iter::once(Self::Workspace).chain(further)
+        let folders = ground.additional_directories().iter();
+        let folders = folders.map(|folder| Self::Folder(folder.as_str().into()));
+        std::iter::once(Self::Workspace).chain(folders)
     }
 
     /// The same resource, in an additional directory.
@@ -224,10 +233,11 @@ impl AccessLog {
         Ok(())
     }
 
-    fn close(&self) -> (Vec<Access>, Option<SandboxRecord>) {
+    fn close(&self) -> CallAccesses {
         let mut steps = self.steps();
         steps.closed = true;
-        (std::mem::take(&mut steps.touched).into_iter().collect(), steps.sandbox.take())
+        let touched = std::mem::take(&mut steps.touched).into_iter().collect();
+        CallAccesses { touched, sandbox: steps.sandbox.take() }
     }
 
     /// Ignores a poisoned lock: a thread that panicked leaves a consistent set.
@@ -238,7 +248,7 @@ impl AccessLog {
 
 impl ClosedOnDrop {
     /// Closes the log. Returns all accesses, and the sandbox in which a command ran.
-    pub fn close(self) -> (Vec<Access>, Option<SandboxRecord>) {
+    pub fn close(self) -> CallAccesses {
         self.0.close()
     }
 }
@@ -262,7 +272,7 @@ mod tests {
             trail.read(Resource::File("a".to_owned())).unwrap();
         }
         assert_eq!(
-            closing.close().0,
+            closing.close().touched,
             [Access::Read(Resource::File("a".to_owned())), Access::Wrote(Resource::Workspace)]
         );
         assert_eq!(trail.read(Resource::Workspace).unwrap_err().code, ToolErrorCode::TimedOut);
@@ -273,7 +283,7 @@ mod tests {
         within.write(Resource::Workspace).unwrap();
         let folder: Arc<str> = "/srv/lib".into();
         let read = Access::Read(Resource::FileIn(Arc::clone(&folder), "a".to_owned()));
-        assert_eq!(closing.close().0, [read, Access::Wrote(Resource::Folder(folder))]);
+        assert_eq!(closing.close().touched, [read, Access::Wrote(Resource::Folder(folder))]);
         let dropped = AccessLog::default();
         drop(dropped.closing());
         assert!(dropped.write(Resource::Workspace).is_err());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tribune_contract::{MAX_ADDITIONAL_DIRECTORIES, is_system_path};
-use tribune_runtime::AgentId;
+use tribune_runtime::{AgentId, SessionTerms};
 
 use crate::exec::WORKSPACE;
 
@@ -36,7 +36,7 @@ pub struct RootedPath<'p> {
     /// The path relative to the root.
     pub(crate) path: &'p str,
     /// The name of the root, if it is an additional directory.
-    pub further: Option<Arc<str>>,
+    pub additional_directory: Option<Arc<str>>,
 }
 
 impl WorkspaceRoots {
@@ -50,14 +50,14 @@ impl WorkspaceRoots {
         Self::new(agent, None)
     }
 
-    /// The roots from the recorded terms of a session.
-    pub fn of_terms(agent: AgentId, workspace: Option<&str>, further: &[String]) -> Self {
-        let folder = workspace.map(|folder| Path::new(folder).into());
-        Self { agent, folder, additional_directories: further.into() }
+    /// The roots from the terms of a session.
+    pub fn of_terms(agent: AgentId, terms: &SessionTerms) -> Self {
+        let folder = terms.workspace.as_ref().map(|folder| Path::new(folder).into());
+        Self { agent, folder, additional_directories: terms.additional_directories.as_slice().into() }
     }
 
     /// The names of the additional directories.
-    pub fn further(&self) -> &[String] {
+    pub fn additional_directories(&self) -> &[String] {
         &self.additional_directories
     }
 
@@ -80,12 +80,12 @@ impl WorkspaceRoots {
             Some((folder, path)) => RootedPath {
                 ground: Self::new(self.agent.clone(), Some(Path::new(folder).into())),
                 path,
-                further: Some(folder.into()),
+                additional_directory: Some(folder.into()),
             },
             None => RootedPath {
                 ground: Self { additional_directories: Arc::default(), ..self.clone() },
                 path,
-                further: None,
+                additional_directory: None,
             },
         }
     }
@@ -138,11 +138,16 @@ impl WorkspaceRoots {
 
 /// The additional directory that a path begins with, and the rest of the path. Only the exact name of the directory counts: a
 /// path in another spelling is in none of them.
-pub(crate) fn beneath<'f, 'p>(further: &'f [String], path: &'p str) -> Option<(&'f str, &'p str)> {
-    further.iter().find_map(|folder| match path.strip_prefix(folder.as_str())?.trim_start_matches('/') {
-        "" => Some((folder.as_str(), ".")),
-        inner if path[folder.len()..].starts_with('/') => Some((folder.as_str(), inner)),
-        _ => None,
+pub(crate) fn beneath<'f, 'p>(
+    additional_directories: &'f [String],
+    path: &'p str,
+) -> Option<(&'f str, &'p str)> {
+    additional_directories.iter().find_map(|folder| {
+        match path.strip_prefix(folder.as_str())?.trim_start_matches('/') {
+            "" => Some((folder.as_str(), ".")),
+            inner if path[folder.len()..].starts_with('/') => Some((folder.as_str(), inner)),
+            _ => None,
+        }
     })
 }
 
@@ -190,13 +195,17 @@ pub fn validate_additional_directories(
 
 /// The additional directories of a session that works in `workspace`. The workspace itself is left out; a directory inside it
 /// or around it is refused.
-pub fn exclude_nested(what: &str, workspace: &Path, mut further: Vec<String>) -> Result<Vec<String>, String> {
-    further.retain(|folder| Path::new(folder) != workspace);
-    match further.iter().find(|folder| is_nested(Path::new(folder), workspace)) {
+pub fn exclude_nested(
+    what: &str,
+    workspace: &Path,
+    mut additional_directories: Vec<String>,
+) -> Result<Vec<String>, String> {
+    additional_directories.retain(|folder| Path::new(folder) != workspace);
+    match additional_directories.iter().find(|folder| is_nested(Path::new(folder), workspace)) {
         Some(folder) => Err(format!(
             "`{what}`: `{folder}` is in the session's own folder, or holds it: leave it out, or choose another `cwd`"
         )),
-        None => Ok(further),
+        None => Ok(additional_directories),
     }
 }
 
@@ -231,6 +240,8 @@ pub fn validate_root(what: &str, folder: &str, home: &Path) -> Result<PathBuf, S
 
 #[cfg(test)]
 mod tests {
+    use tribune_runtime::SessionMode;
+
     use super::*;
 
     #[test]
@@ -250,8 +261,12 @@ mod tests {
 
     #[test]
     fn a_path_belongs_to_exactly_one_root() {
-        let further = ["/srv/lib".to_owned(), "/srv/library".to_owned()];
-        let ground = WorkspaceRoots::of_terms("main".parse().unwrap(), Some("/srv/app"), &further);
+        let terms = SessionTerms {
+            workspace: Some("/srv/app".to_owned()),
+            additional_directories: vec!["/srv/lib".to_owned(), "/srv/library".to_owned()],
+            ..SessionTerms::new("native", SessionMode::Domain, "default")
+        };
+        let ground = WorkspaceRoots::of_terms("main".parse().unwrap(), &terms);
         for (path, folder, inner) in [
             ("/srv/lib", "/srv/lib", "."),
             ("/srv/lib/", "/srv/lib", "."),
@@ -270,8 +285,8 @@ mod tests {
         ] {
             let spot = ground.locate(path);
             assert_eq!((spot.ground.name(), spot.path), (folder, inner), "{path}");
-            assert_eq!(spot.further.is_some(), folder != "/srv/app", "{path}");
-            assert!(spot.ground.further().is_empty(), "{path}");
+            assert_eq!(spot.additional_directory.is_some(), folder != "/srv/app", "{path}");
+            assert!(spot.ground.additional_directories().is_empty(), "{path}");
         }
     }
 
@@ -317,13 +332,13 @@ mod tests {
         assert!(
             validate_additional_directories("dirs", &["lib"], &root).unwrap_err().contains("not absolute")
         );
-        let further = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
+        let directories = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
         assert_eq!(
-            exclude_nested("dirs", &root.join("app"), further(&["lib", "app"])),
-            Ok(further(&["lib"]))
+            exclude_nested("dirs", &root.join("app"), directories(&["lib", "app"])),
+            Ok(directories(&["lib"]))
         );
         for (workspace, folder) in [("app", "app/inner"), ("lib/inner", "lib")] {
-            let refused = exclude_nested("dirs", &root.join(workspace), further(&[folder])).unwrap_err();
+            let refused = exclude_nested("dirs", &root.join(workspace), directories(&[folder])).unwrap_err();
             assert!(refused.contains("session's own folder"), "{refused}");
         }
     }

@@ -17,13 +17,13 @@ use super::locked_jsonl::LineFile;
 pub const EXCERPT_BYTES: usize = 2048;
 
 /// Longest note in characters. Longer text belongs in a message or a file.
-pub const MAX_NOTE_CHARS: usize = 300;
+pub(crate) const MAX_NOTE_CHARS: usize = 300;
 
 /// Longest name on the board in characters; no agent id is longer.
 const MAX_WHO_CHARS: usize = 64;
 
 /// A board larger than this is renamed to `board.old.md`, and a new one is started.
-pub const MAX_BOARD_BYTES: u64 = 256 * 1024;
+pub(crate) const MAX_BOARD_BYTES: u64 = 256 * 1024;
 
 /// The board at a path. Nothing is opened until it is used.
 #[derive(Debug, Clone)]

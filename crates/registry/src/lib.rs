@@ -23,7 +23,7 @@ use crate::profiles::Profiles;
 pub use agents::Agents;
 pub use approvers::{Approvers, ApproversError};
 pub use board::{Board, BoardError};
-pub use mailbox::{Letter, Mailbox, MailboxError, Sent};
+pub use mailbox::{Mailbox, MailboxError, MailboxMessage, Sent};
 pub use roster::{DEFAULT_ROSTER, Roster, RosterAgent, RosterError};
 
 /// The agent of a new state folder.

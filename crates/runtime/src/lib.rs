@@ -13,6 +13,7 @@ pub mod native;
 pub mod rehearsal;
 pub mod runtime;
 pub mod session;
+pub mod session_terms;
 pub mod suggest_name;
 pub mod terminal;
 pub mod tool;
@@ -30,6 +31,7 @@ pub use runtime::{
     AgentRuntime, EventStream, Handle, Lineage, SessionInput, SideEffects, Speaker, TurnInput,
 };
 pub use session::{AgentId, CloseReason, SessionKey, SessionMode, SessionState, SessionStatus};
+pub use session_terms::SessionTerms;
 pub use terminal::Terminal;
 pub use tool::{ToolCall, ToolOutcome, ToolSpec};
 pub use toolbox::{AgentExecutedCall, PermissionOutcome, PermissionTiming, TerminalCall, Toolbox};

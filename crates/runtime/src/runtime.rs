@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::content::{ContentBlock, Message};
 use crate::error::RuntimeError;
 use crate::event::RuntimeEvent;
-use crate::session::{AgentId, CloseReason, SessionKey, SessionMode, SessionStatus};
+use crate::session::{AgentId, CloseReason, SessionKey, SessionStatus};
+use crate::session_terms::SessionTerms;
 use crate::toolbox::Toolbox;
 
 /// The events of a turn. An `Err` ends it.
@@ -110,21 +111,11 @@ pub struct Handle {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionInput {
     pub key: SessionKey,
-    pub mode: SessionMode,
-    pub backend: String,
-    pub model: Option<String>,
-    /// The key that the agent proved, if it did.
-    pub pubkey: Option<String>,
-    /// Name of the mandate that it acts under.
-    pub mandate: String,
+    pub terms: SessionTerms,
     /// The principal that opened it, for the ledger.
     pub opened_by: String,
     /// For a sub-agent: its parent.
     pub lineage: Option<Lineage>,
-    /// The operator's folder that it works in, instead of its agent's own workspace.
-    pub workspace: Option<String>,
-    /// Additional folders of the operator's.
-    pub additional_directories: Vec<String>,
 }
 
 /// What a sub-agent inherits from the session that spawned it.

@@ -243,7 +243,8 @@ mod tests {
         for name in RESERVED {
             assert_eq!(name.parse::<AgentId>(), Err(NameError::Reserved(name.to_owned())));
         }
-        for key in ["agent:operator:cli:local:dm:x", "agent:house:cli:local:dm:x"] {
+        for name in ["operator", "house"] {
+            let key = format!("agent:{name}:cli:local:dm:x");
             assert!(matches!(key.parse::<SessionKey>(), Err(NameError::Reserved(_))), "{key}");
         }
         assert!("operators".parse::<AgentId>().is_ok());

@@ -74,7 +74,7 @@ pub fn load(home: &Home) -> Result<Ed25519Signer, KeyFileError> {
 }
 
 /// The signer whose key is `in_force`. Finishes a rotation that was interrupted after the log recorded it.
-pub fn signer_for(home: &Home, in_force: &VerifierKey) -> Result<Ed25519Signer, KeyFileError> {
+pub(crate) fn signer_for(home: &Home, in_force: &VerifierKey) -> Result<Ed25519Signer, KeyFileError> {
     let path = secret_path(home);
     let current = load(home);
     if let Ok(signer) = &current
@@ -104,7 +104,7 @@ pub fn prepare_next(home: &Home, signer: &Ed25519Signer) -> Result<(), KeyFileEr
 }
 
 /// Replaces the current key with the prepared one. The old secret is gone after this.
-pub fn adopt(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
+pub(crate) fn adopt(home: &Home, key: &VerifierKey) -> Result<(), KeyFileError> {
     let (from, to) = (next_path(home), secret_path(home));
     fs::rename(&from, &to).and_then(|()| files::sync_parent(&to)).map_err(|error| io_error(&to, error))?;
     publish(home, key)

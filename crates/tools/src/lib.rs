@@ -294,7 +294,7 @@ impl HostTools {
             let spot = ground.locate(path);
             let workspace =
                 Workspace::open_at(&self.home, &spot)?.hiding(&self.hidden, &self.home, ground)?;
-            Ok((workspace, trail.within(spot.further)))
+            Ok((workspace, trail.within(spot.additional_directory)))
         };
         let now = self.clock.now();
         let post = Post { mailbox: &self.mailbox, at: now, known: &*self.known };

@@ -77,7 +77,7 @@ impl Post<'_> {
             return Err(unknown(to));
         }
         let id = fresh_id()?;
-        trail.write(Resource::Letter(id.clone()))?;
+        trail.write(Resource::MailboxMessage(id.clone()))?;
         match self.mailbox.send(from.as_str(), to, text, self.at, &id) {
             Ok(_) => Ok(format!("sent to {to}")),
             // The error text for the operator names a file of the host, so the agent gets another one.

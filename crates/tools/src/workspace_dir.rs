@@ -40,7 +40,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 pub(super) struct Workspace {
     root: OwnedFd,
     /// The prefix of paths in it, if it is an additional folder.
-    further: Option<Arc<str>>,
+    additional_directory: Option<Arc<str>>,
     hidden: Arc<HideRules>,
     places: Places,
 }
@@ -71,12 +71,12 @@ impl Workspace {
                 ToolError::new(ToolErrorCode::Failed, what)
             })?,
         };
-        Ok(Self { root, further: None, hidden: Arc::default(), places: Places::default() })
+        Ok(Self { root, additional_directory: None, hidden: Arc::default(), places: Places::default() })
     }
 
     /// Opens the root that a path is in.
     pub(super) fn open_at(home: &Path, spot: &RootedPath<'_>) -> Result<Self, ToolError> {
-        let opened = Self::open(home, &spot.ground).map_err(|refused| match &spot.further {
+        let opened = Self::open(home, &spot.ground).map_err(|refused| match &spot.additional_directory {
             // It is one of several roots.
             Some(folder) => ToolError {
                 sentence: refused.sentence.replacen(
@@ -88,7 +88,7 @@ impl Workspace {
             },
             None => refused,
         })?;
-        Ok(Self { further: spot.further.clone(), ..opened })
+        Ok(Self { additional_directory: spot.additional_directory.clone(), ..opened })
     }
 
     /// Hides what the operator hides. Scans all folders of the session, of which this is one, because a hidden link may lead from
@@ -103,7 +103,7 @@ impl Workspace {
             return Ok(self);
         }
         let each: Vec<WorkspaceRoots> = ground.each().collect();
-        let is_own = |index: usize, one: &WorkspaceRoots| match self.further.as_deref() {
+        let is_own = |index: usize, one: &WorkspaceRoots| match self.additional_directory.as_deref() {
             None => index == 0,
             Some(folder) => index > 0 && one.folder_name() == Some(folder),
         };
@@ -141,7 +141,7 @@ impl Workspace {
 
     /// The path relative to this folder.
     pub(super) fn inner<'p>(&self, path: &'p str) -> &'p str {
-        let inner = self.further.as_deref().and_then(|folder| path.strip_prefix(folder));
+        let inner = self.additional_directory.as_deref().and_then(|folder| path.strip_prefix(folder));
         match inner.map(|inner| inner.trim_start_matches('/')) {
             None => path,
             Some("") => ".",
@@ -183,12 +183,12 @@ impl Workspace {
 
     /// The error when the kernel refuses to open `path` in this folder.
     pub(super) fn refused(&self, path: &str, error: Errno) -> ToolError {
-        refused(self.further.as_deref(), path, error)
+        refused(self.additional_directory.as_deref(), path, error)
     }
 
     /// Its name, if it is an additional folder of the session.
-    pub(super) const fn further(&self) -> Option<&Arc<str>> {
-        self.further.as_ref()
+    pub(super) const fn additional_directory(&self) -> Option<&Arc<str>> {
+        self.additional_directory.as_ref()
     }
 
     /// Why a path is not the only name of its target, if it is not. A path that does not exist yet has no other name.
@@ -386,9 +386,9 @@ fn folder_flags() -> OFlags {
 }
 
 /// The error when the kernel refuses to open `path`, in the workspace or in this additional folder of the session.
-pub(super) fn refused(further: Option<&str>, path: &str, error: Errno) -> ToolError {
+pub(super) fn refused(additional_directory: Option<&str>, path: &str, error: Errno) -> ToolError {
     let path = &shown(path);
-    let folder = further.map(shown);
+    let folder = additional_directory.map(shown);
     let (place, top) = match &folder {
         None => ("the workspace".to_owned(), "."),
         Some(folder) => (format!("`{folder}`"), folder.as_str()),

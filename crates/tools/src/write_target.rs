@@ -34,7 +34,7 @@ pub(super) struct Target {
     /// The path as the agent calls it.
     called: String,
     /// The name of the folder, if it is an additional one of the session.
-    further: Option<Arc<str>>,
+    additional_directory: Option<Arc<str>>,
 }
 
 /// Whether missing folders on the way are created.
@@ -60,9 +60,9 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Parses a path relative to its folder. `called` is what the agent calls it.
-    fn new(path: &'a str, called: &str, further: Option<&str>) -> Result<Self, ToolError> {
+    fn new(path: &'a str, called: &str, additional_directory: Option<&str>) -> Result<Self, ToolError> {
         workspace_dir::check(path)?;
-        let leads_out = || workspace_dir::refused(further, called, Errno::XDEV);
+        let leads_out = || workspace_dir::refused(additional_directory, called, Errno::XDEV);
         if path.starts_with('/') {
             return Err(leads_out());
         }
@@ -93,8 +93,8 @@ impl<'a> Parts<'a> {
 
     /// Parses a path that is not hidden, and returns it also without `.` and `..`.
     fn seen(workspace: &Workspace, path: &'a str) -> Result<(Self, String), ToolError> {
-        let further = workspace.further().map(|folder| &**folder);
-        let parts = Self::new(workspace.inner(path), path, further)?;
+        let additional_directory = workspace.additional_directory().map(|folder| &**folder);
+        let parts = Self::new(workspace.inner(path), path, additional_directory)?;
         let whole = [&parts.folders[..], &[parts.name]].concat().join("/");
         if workspace.hides(&Place(Some(whole.clone()))) {
             return Err(workspace_dir::hidden(path));
@@ -106,8 +106,8 @@ impl<'a> Parts<'a> {
 impl Target {
     pub(super) fn open(workspace: &Workspace, path: &str, parents: Parents) -> Result<Self, ToolError> {
         let (parts, whole) = Parts::seen(workspace, path)?;
-        let further = workspace.further().cloned();
-        let failed = |error| unwritable(further.as_deref(), path, error);
+        let additional_directory = workspace.additional_directory().cloned();
+        let failed = |error| unwritable(additional_directory.as_deref(), path, error);
         let mut folder = enter(workspace.root(), ".").map_err(failed)?;
         for name in &parts.folders {
             folder = match enter(&folder, name) {
@@ -122,8 +122,10 @@ impl Target {
                 entered => entered.map_err(failed)?,
             };
         }
-        let called = further.as_deref().map_or_else(|| whole.clone(), |folder| format!("{folder}/{whole}"));
-        Ok(Self { folder, name: parts.name.to_owned(), path: whole, called, further })
+        let called = additional_directory
+            .as_deref()
+            .map_or_else(|| whole.clone(), |folder| format!("{folder}/{whole}"));
+        Ok(Self { folder, name: parts.name.to_owned(), path: whole, called, additional_directory })
     }
 
     /// Checks that a file of the folder can have this path and that it is not hidden.
@@ -133,11 +135,11 @@ impl Target {
 
     /// The error when the kernel refuses to open the path.
     fn refused(&self, error: Errno) -> ToolError {
-        workspace_dir::refused(self.further.as_deref(), &self.called, error)
+        workspace_dir::refused(self.additional_directory.as_deref(), &self.called, error)
     }
 
     fn unwritable(&self, error: Errno) -> ToolError {
-        unwritable(self.further.as_deref(), &self.called, error)
+        unwritable(self.additional_directory.as_deref(), &self.called, error)
     }
 
     /// Checks that a file exists and may be replaced.
@@ -239,7 +241,7 @@ fn not_a_file(path: &str) -> ToolError {
     ToolError::new(ToolErrorCode::Refused, format!("`{}` is not a file: name a file to write", shown(path)))
 }
 
-fn unwritable(further: Option<&str>, path: &str, error: Errno) -> ToolError {
+fn unwritable(additional_directory: Option<&str>, path: &str, error: Errno) -> ToolError {
     let path = shown(path);
     match error {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => ToolError::new(
@@ -253,7 +255,7 @@ fn unwritable(further: Option<&str>, path: &str, error: Errno) -> ToolError {
         Errno::IO => {
             ToolError::new(ToolErrorCode::Failed, format!("`{path}` cannot be written: tell the operator"))
         }
-        other => workspace_dir::refused(further, &path, other),
+        other => workspace_dir::refused(additional_directory, &path, other),
     }
 }
 
@@ -294,7 +296,7 @@ mod tests {
                 let mut written = parts.folders.clone();
                 written.push(parts.name);
                 let input = serde_json::json!({ "path": path, "content": "x" });
-                let known = tribune_records::approval::grant::args_of("write", &input, &[]).is_autorun;
+                let known = tribune_records::approval::call_args::args_of("write", &input, &[]).is_autorun;
                 proptest::prop_assert_eq!(known, tribune_contract::is_autorun_path(&written.join("/")));
             }
         }

@@ -5,6 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
+use super::screen::ScreenSize;
+
 /// The terminal's settings from before, while it is in raw mode.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
@@ -13,7 +15,7 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
 const EXIT: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// The size to assume if the terminal does not report one.
-const USUAL: (usize, usize) = (80, 24);
+const USUAL: ScreenSize = ScreenSize { columns: 80, rows: 24 };
 
 /// Keeps the terminal in raw mode until it is dropped.
 #[derive(Debug)]
@@ -55,10 +57,12 @@ fn restore() {
     }
 }
 
-/// Columns and rows.
-pub(super) fn size() -> (usize, usize) {
+/// The size of the terminal.
+pub(super) fn size() -> ScreenSize {
     match tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
+            ScreenSize { columns: size.ws_col.into(), rows: size.ws_row.into() }
+        }
         _ => USUAL,
     }
 }

@@ -46,6 +46,13 @@ enum ScreenMode {
     },
 }
 
+/// The size of a terminal in characters.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScreenSize {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Screen {
     rows: Vec<Value>,
@@ -57,12 +64,12 @@ pub(super) struct Screen {
     mode: ScreenMode,
     note: String,
     settled: Instant,
-    size: (usize, usize),
+    size: ScreenSize,
     paint: Paint,
 }
 
 impl Screen {
-    pub(super) fn new(paint: Paint, size: (usize, usize), now: Instant) -> Self {
+    pub(super) fn new(paint: Paint, size: ScreenSize, now: Instant) -> Self {
         let (rows, mode) = (Vec::new(), ScreenMode::List);
         Self {
             rows,
@@ -77,7 +84,7 @@ impl Screen {
         }
     }
 
-    pub(super) const fn resize(&mut self, size: (usize, usize)) {
+    pub(super) const fn resize(&mut self, size: ScreenSize) {
         self.size = size;
     }
 
@@ -199,11 +206,11 @@ impl Screen {
 
     fn card_lines(&self) -> Vec<String> {
         let Some(shown) = &self.shown else { return Vec::new() };
-        wrapped(&card::text(shown, None, Paint::OFF), self.size.0)
+        wrapped(&card::text(shown, None, Paint::OFF), self.size.columns)
     }
 
     fn list_height(&self) -> usize {
-        self.rows.len().clamp(1, MAX_LIST).min(self.size.1 / 3)
+        self.rows.len().clamp(1, MAX_LIST).min(self.size.rows / 3)
     }
 
     /// Lines for the card: the screen without the title, the list, a gap and two footer lines.
@@ -212,12 +219,12 @@ impl Screen {
             ScreenMode::List => 4 + self.list_height(),
             ScreenMode::Card { .. } | ScreenMode::Patterns { .. } => 3,
         };
-        self.size.1.saturating_sub(others)
+        self.size.rows.saturating_sub(others)
     }
 
     /// The lines of the screen: exactly its height, none wider.
     pub(super) fn lines(&self) -> Vec<String> {
-        let (width, height) = self.size;
+        let ScreenSize { columns: width, rows: height } = self.size;
         let fit = |text: &str| wrapped(&clean(text), width).swap_remove(0);
         let paint = self.paint;
         let mut lines = vec![paint.faint(&fit(&format!("tribune approvals: {} waiting", self.pending)))];

@@ -17,7 +17,7 @@ fn full(id: &str, command: &str) -> Value {
 /// A screen with two calls, the first selected, and a time at which it can be decided.
 fn screen() -> (Screen, Instant) {
     let began = Instant::now();
-    let mut screen = Screen::new(Paint::OFF, (100, 40), began);
+    let mut screen = Screen::new(Paint::OFF, ScreenSize { columns: 100, rows: 40 }, began);
     screen.refresh(vec![row("aaaaaaaa"), row("bbbbbbbb")], 2, began);
     screen.show(full("aaaaaaaa", "ls"));
     (screen, began + SETTLE_TIME)
@@ -89,15 +89,18 @@ fn pattern_is_picked_from_the_list() {
 
 #[test]
 fn lines_fit_every_screen_size() {
-    for size in [(1, 1), (20, 5), (80, 24), (200, 100)] {
+    for (columns, rows) in [(1, 1), (20, 5), (80, 24), (200, 100)] {
         let (mut screen, now) = screen();
-        screen.resize(size);
+        screen.resize(ScreenSize { columns, rows });
         screen.show(full("aaaaaaaa", &"long ".repeat(500)));
         for key in [Key::Back, Key::Enter, Key::Down, Key::Back, Key::Char('p')] {
             screen.key(key, now);
             let lines = screen.lines();
-            assert_eq!(lines.len(), size.1, "{size:?}");
-            assert!(lines.iter().all(|line| line.chars().count() <= size.0.max(1)), "{size:?} {lines:#?}");
+            assert_eq!(lines.len(), rows, "{columns}x{rows}");
+            assert!(
+                lines.iter().all(|line| line.chars().count() <= columns.max(1)),
+                "{columns}x{rows} {lines:#?}"
+            );
         }
     }
 }

@@ -116,8 +116,8 @@ pub(crate) enum LedgerCommand {
         check: bool,
         /// Move a write-ahead log that is damaged or does not match out of the way. Acknowledged entries that were only
         /// in it are then missing from the ledger.
-        #[arg(long, conflicts_with = "check")]
-        without_daybook: bool,
+        #[arg(long = "without-daybook", conflicts_with = "check")]
+        without_wal: bool,
     },
     /// Print entries and their parents as a graph (DOT).
     Graph {
@@ -162,7 +162,7 @@ pub(crate) fn run(
                 None => note::write_lines(home, &note, output)?,
             }
         }
-        LedgerCommand::Rebuild { without_daybook: true, .. } => return rebuild_without_wal(home, output),
+        LedgerCommand::Rebuild { without_wal: true, .. } => return rebuild_without_wal(home, output),
         LedgerCommand::Rebuild { check, .. } => return rebuild(home, check, output),
         LedgerCommand::Graph { mermaid, lines, entity } => {
             let filter = store::EntryFilter { entity_id: entity, quality: None };
@@ -238,7 +238,7 @@ fn checkpoint(reader: &Reader, to: Option<PathBuf>, output: &mut Output) -> Resu
 
 fn rebuild_without_wal(home: &Home, output: &mut Output) -> Result<CommandOutcome, CliError> {
     let mut progress = EntryProgress::new("rebuilding", Reader::open(home)?.size()?);
-    let (entries, aside) = store::rebuild_without_daybook(home, &mut |done| progress.set(done))?;
+    let (entries, aside) = store::rebuild_without_wal(home, &mut |done| progress.set(done))?;
     drop(progress);
     let aside = aside.map(|path| path.display().to_string());
     output.result(

@@ -81,7 +81,7 @@ fn check_home(
     held: Vec<HeldCheckpoint>,
 ) -> Result<(VerifyReport, VerifierKey, KeySource, usize), StoreError> {
     let reader = Reader::open(home)?;
-    let waiting = if home.holder().is_none() { reader.unposted(home)? } else { 0 };
+    let waiting = if home.holder().is_none() { reader.unapplied_records(home)? } else { 0 };
     let (key, source) = match given {
         Some(key) => (key, KeySource::Given),
         None => {

@@ -31,8 +31,8 @@ pub(crate) fn run(
             if tries_any(&providers, &inventory, target).map_err(input_error)? {
                 // The cost is recorded where a daemon records it.
                 let config = Config::load(&home.root().join("config.json5"))?;
-                let (till, _held) = CheckBilling::open(home, &config)?;
-                let tried = daemon::runtime()?.block_on(try_out(&providers, &inventory, target, &till));
+                let (billing, _lock) = CheckBilling::open(home, &config)?;
+                let tried = daemon::runtime()?.block_on(try_out(&providers, &inventory, target, &billing));
                 // INVARIANT: it holds only names, numbers and texts, which serialize to JSON.
                 serde_json::to_value(tried.map_err(input_error)?).unwrap_or_default()
             } else {

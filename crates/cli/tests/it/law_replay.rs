@@ -118,7 +118,7 @@ async fn busy(daemon: &TestDaemon, dice: &mut Dice, turns: usize) -> usize {
         let (tool, input) = &calls[dice.below(calls.len())];
         let call = ToolCall { id: format!("{}-{n}", dice.0), name: (*tool).to_owned(), input: input.clone() };
         let governance = daemon.daemon.sessions().governance();
-        governance.asked_for(&elsewhere, call, Duration::ZERO).await.unwrap();
+        governance.request_external_call(&elsewhere, call, Duration::ZERO).await.unwrap();
     }
     is_over.store(true, Ordering::Relaxed);
     person.await.unwrap()

@@ -113,7 +113,7 @@ fn l2_killed_daemon_keeps_every_acknowledged_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s6_interrupted_turn_is_in_the_transcript_once() {
     let place = Place::new();
-    let keys = ["agent:main:cli:local:dm:op", "agent:main:mail:local:dm:somebody"];
+    let keys = ["agent:main:cli:local:dm:op", "agent:main:mail:local:dm:sender"];
     let kept = |key: &str| -> Vec<(String, String, String)> {
         let path = place.home().join(format!("agents/main/sessions/{key}.jsonl"));
         let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Edits a configuration that a person wrote, and keeps its comments and whitespace.
 //!
-//! The text is not serialized again: [`scan`] locates the members of an object, and one piece of text is inserted between them.
+//! The text is not serialized again, and no crate does it: the one for JSON5 (`json-five` 0.3.1) writes block comments without
+//! their last character. [`scan`] locates the members of an object, and one piece of text is inserted between them.
 //! The result is parsed by the real parser and must differ from the old configuration in the one provider only.
 
 mod file;
@@ -70,7 +71,7 @@ pub enum EditError {
 }
 
 /// The text with the provider added. Error messages call it `file_name`.
-pub fn with_provider(
+pub(crate) fn with_provider(
     file_name: &str,
     text: &str,
     provider: &NewProvider,
@@ -85,7 +86,7 @@ pub fn with_provider(
         (None, _) | (_, Existing::Replace) => put(text, provider).ok_or_else(unclear)?,
     };
     let after = Config::parse(file_name, &changed).map_err(|error| match error {
-        ConfigError::At { message, .. } => EditError::After(message),
+        ConfigError::Text(error) => EditError::After(error.message),
         other => EditError::After(other.to_string()),
     })?;
     if let Some(after) = after.models.providers.get(&provider.id) {

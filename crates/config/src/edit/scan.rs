@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::de::IgnoredAny;
+use tribune_constitution::json5;
 
 /// An object in a text.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ pub(crate) fn between(text: &str) -> Vec<Range<usize>> {
 
 /// The name that a key stands for, however it is quoted or escaped.
 fn name(key: &str) -> Option<String> {
-    let members: BTreeMap<String, IgnoredAny> = json5::from_str(&format!("{{{key}: 0}}")).ok()?;
+    let members: BTreeMap<String, IgnoredAny> = json5::deserialize(&format!("{{{key}: 0}}")).ok()?;
     members.into_keys().next()
 }
 

@@ -3,10 +3,10 @@ use crate::EXAMPLE;
 
 fn example_provider() -> NewProvider {
     NewProvider {
-        id: "house".to_owned(),
+        id: "acme".to_owned(),
         dialect: Some(tribune_providers::ApiDialect::OpenAiCompatible),
         base_url: Some("https://models.example.org/v1".to_owned()),
-        key_env: Some("HOUSE_API_KEY".to_owned()),
+        key_env: Some("ACME_API_KEY".to_owned()),
         is_local: false,
         models: vec![DeclaredModel {
             name: "large-1".to_owned(),
@@ -26,10 +26,10 @@ fn an_empty_text_gets_all_parent_sections() {
     let wanted = r#"{
   models: {
     providers: {
-      house: {
+      acme: {
         kind: "openai_compatible",
         baseUrl: "https://models.example.org/v1",
-        keyEnv: "HOUSE_API_KEY",
+        keyEnv: "ACME_API_KEY",
         models: {
           "large-1": { contextWindow: 8192, maxOutputTokens: 1024 },
         },
@@ -53,7 +53,7 @@ fn existing_text_is_never_lost() {
         "{\n    models: {\n        keepTurns: 9 // enough\n        // no provider yet\n    }\n}",
         "{ models: { providers: {} } }",
         "{ \"mod\\u0065ls\": { 'providers': { moonshot: { startupValidation: \"off\" } /* } */ } } }",
-        "{\r\n  models: {\r\n    providers: {\r\n      // house: { commented: out },\r\n    },\r\n  },\r\n}\r\n",
+        "{\r\n  models: {\r\n    providers: {\r\n      // acme: { commented: out },\r\n    },\r\n  },\r\n}\r\n",
         "{ log: { level: 'info' }, models: { providers: { a: { baseUrl: 'https://a.example//x', keyEnv: 'A_KEY' } } } }",
     ];
     for text in texts {
@@ -66,7 +66,7 @@ fn existing_text_is_never_lost() {
         let comments = |text: &str| text.matches("//").count() + text.matches("/*").count();
         assert_eq!(comments(&changed), comments(text) + 1, "the one more is the `//` of the URL: {changed}");
         let config = Config::parse("config.json5", &changed).unwrap();
-        assert_eq!(config.models.providers["house"].key_env.as_deref(), Some("HOUSE_API_KEY"));
+        assert_eq!(config.models.providers["acme"].key_env.as_deref(), Some("ACME_API_KEY"));
         let again = with_provider("config.json5", &changed, &example_provider(), Existing::Keep);
         assert!(matches!(again, Err(EditError::ModelExists { .. })), "{again:?}");
         let same = with_provider("config.json5", &changed, &example_provider(), Existing::Replace).unwrap();
@@ -85,7 +85,7 @@ fn a_member_is_indented_like_its_neighbours() {
 
 #[test]
 fn only_the_entry_itself_is_replaced() {
-    let text = "{ models: { providers: { house: { baseUrl: 'http://127.0.0.1:1', local: true }, // old\n ollama: {} } } }";
+    let text = "{ models: { providers: { acme: { baseUrl: 'http://127.0.0.1:1', local: true }, // old\n ollama: {} } } }";
     let changed = with_provider("config.json5", text, &example_provider(), Existing::Replace).unwrap();
     assert!(changed.contains("}, // old\n ollama: {} } } }") && !changed.contains("127.0.0.1"), "{changed}");
 }
@@ -110,7 +110,7 @@ fn a_name_cannot_inject_other_keys() {
         // Either rejected or stored under exactly this name; the editor itself compares the rest.
         if let Ok(changed) = with_provider("config.json5", "{}", &odd, Existing::Keep) {
             let config = Config::parse("config.json5", &changed).unwrap();
-            assert!(config.models.providers["house"].models.contains_key(name), "{changed}");
+            assert!(config.models.providers["acme"].models.contains_key(name), "{changed}");
         }
     }
 }
@@ -152,7 +152,7 @@ fn a_symlink_is_kept_and_a_missing_file_is_created() {
     assert!(std::fs::read_to_string(&real).unwrap().starts_with("// mine\n{\n  models: {"));
     std::fs::remove_file(&link).unwrap();
     add_provider(&link, &example_provider(), Existing::Keep).unwrap();
-    assert!(Config::load(&link).unwrap().models.providers.contains_key("house"));
+    assert!(Config::load(&link).unwrap().models.providers.contains_key("acme"));
 }
 
 #[test]
@@ -176,21 +176,21 @@ fn small_model(name: &str) -> DeclaredModel {
 #[test]
 fn models_are_added_to_an_existing_provider() {
     let only = |models: &[&str]| NewProvider {
-        id: "house".to_owned(),
+        id: "acme".to_owned(),
         models: models.iter().map(|name| small_model(name)).collect(),
         ..NewProvider::default()
     };
     let texts = [
         added("{}"),
-        "{ models: { providers: { house: { baseUrl: 'http://127.0.0.1:1', local: true } } } } // end".to_owned(),
-        "{ models: { providers: { house: { local: true, baseUrl: 'http://127.0.0.1:1', models: {} /* none */ } } } }"
+        "{ models: { providers: { acme: { baseUrl: 'http://127.0.0.1:1', local: true } } } } // end".to_owned(),
+        "{ models: { providers: { acme: { local: true, baseUrl: 'http://127.0.0.1:1', models: {} /* none */ } } } }"
             .to_owned(),
     ];
     for text in texts {
-        let before = Config::parse("config.json5", &text).unwrap().models.providers["house"].clone();
+        let before = Config::parse("config.json5", &text).unwrap().models.providers["acme"].clone();
         let changed =
             with_provider("config.json5", &text, &only(&["two:2b", "three"]), Existing::Keep).unwrap();
-        let mut after = Config::parse("config.json5", &changed).unwrap().models.providers["house"].clone();
+        let mut after = Config::parse("config.json5", &changed).unwrap().models.providers["acme"].clone();
         assert_eq!(after.models["two:2b"].context_window, 4096);
         assert!(after.models.remove("two:2b").is_some() && after.models.remove("three").is_some());
         assert_eq!(after, before, "{changed}");

@@ -1,29 +1,32 @@
-//! JSON5 texts that people write: settings and manifests. Every error has a file, a line and a column, and ends with the
-//! next step.
+//! JSON5 texts that people write: the configuration, settings, manifests and profiles. Every error has a file, a line and a
+//! column, and ends with the next step. No other crate reads JSON5.
 //!
-//! A text is read in two passes. [`walk`] knows no keys: it finds syntax errors and duplicate keys. The second pass
-//! deserializes the tree and continues behind an error to find the next ([`lenient`]). JSON is JSON5, so manifests can be
-//! plain JSON or have comments.
-//!
-//! [`walk`] and [`error_text`] are public for other crates that read JSON5, such as the configuration of the daemon.
+//! A text is read in two passes. The first knows no keys: it finds syntax errors and duplicate keys. The second deserializes
+//! the values. [`read`] continues behind an error to find the next ([`lenient`]); [`check`] and [`deserialize`] are the two
+//! passes for callers with checks of their own, and stop at the first error. JSON is JSON5, so manifests can be plain JSON or
+//! have comments.
 
 mod lenient;
+mod messages;
+mod strict;
 mod tree;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use ::json5::{ErrorCode, Position};
+use ::json5::Position;
 use serde::de::DeserializeOwned;
 
 use self::lenient::ReadError;
-use self::tree::{LocateTarget, locate};
-use crate::suggest_name::suggestion;
+use self::messages::{error_text, message_of, syntax_message};
+use self::tree::{LocateTarget, locate, walk};
 use crate::text::sanitize;
 
 pub(crate) use self::lenient::Repairs;
-pub use self::tree::{Json5Value, Observer, WalkEvent, walk};
+pub use self::messages::{ValueProblem, unknown_word};
+pub use self::strict::{ValueError, check, deserialize, error_at_offset};
+pub use self::tree::{Observer, WalkEvent};
 
 /// Errors of one kind that are reported at once: more than anyone fixes in one go, and each is located in the text.
 pub(crate) const MAX_ERRORS: usize = 100;
@@ -64,7 +67,7 @@ pub(crate) fn read<T: DeserializeOwned>(
 ) -> Result<T, ReadFailure<T>> {
     if text.len() > max_bytes {
         let message = format!("the file has {} bytes: shorten it to at most {max_bytes}", text.len());
-        return Err(ReadFailure::whole(error_at(file, None, message)));
+        return Err(ReadFailure::whole(text_error(file, None, message)));
     }
     let duplicates = RefCell::new(BTreeSet::new());
     let note_duplicate = |path: &str, event: WalkEvent<'_>| {
@@ -73,22 +76,17 @@ pub(crate) fn read<T: DeserializeOwned>(
         }
         Ok(())
     };
-    let tree = walk(text, MAX_DEPTH, &note_duplicate).map_err(|error| {
-        let message = error.code().map_or_else(|| error_text(&error), syntax_message);
-        // An unclosed object or list is reported at the end, where the bracket is missing, not where it opens.
-        let has_ended = error.code().is_some_and(|code| code.to_string().starts_with("EOF"));
-        let position = if has_ended { Some(end_of(text)) } else { error.position() };
-        ReadFailure::whole(error_at(file, position, message))
-    })?;
+    let tree = walk(text, MAX_DEPTH, &note_duplicate)
+        .map_err(|error| ReadFailure::whole(syntax_error(file, &error)))?;
     let (errors, repaired) = lenient::read(&tree);
     let duplicates = duplicates.borrow();
     let duplicates = duplicates.iter().take(MAX_ERRORS).map(|path| {
         let message = format!("`{}` is given twice: remove one of them", sanitize(path));
-        error_at(file, locate(text, path, LocateTarget::DuplicateKey), message)
+        text_error(file, locate(text, path, LocateTarget::DuplicateKey), message)
     });
     let unreadable = errors.iter().map(|ReadError { path, text: said }| {
         let target = if said.starts_with("unknown field") { LocateTarget::Key } else { LocateTarget::Value };
-        error_at(file, locate(text, path, target), message_of(path, "the file", said))
+        text_error(file, locate(text, path, target), message_of(path, "the file", said))
     });
     let errors: Vec<TextError> = duplicates.chain(unreadable).collect();
     match repaired {
@@ -103,75 +101,22 @@ pub(crate) fn read_value<T: DeserializeOwned>(whole: &str, value: serde_json::Va
         .map_err(|error| message_of(&error.path().to_string(), whole, &error.inner().to_string()))
 }
 
-/// What a message is about: the value at `path`, or everything.
-fn subject(path: &str, whole: &str) -> String {
-    if path.is_empty() || path == "." { whole.to_owned() } else { format!("`{}`", sanitize(path)) }
-}
-
-/// The message for what `serde` says of the value at `path`.
-fn message_of(path: &str, whole: &str, text: &str) -> String {
-    let subject = subject(path, whole);
-    if text.starts_with("unknown field") {
-        unknown_key(path, text)
-    } else if text.starts_with("unknown variant") {
-        unknown_word(&subject, text)
-    } else if text.starts_with("missing field") {
-        format!("{subject}: {}", missing_key(text))
-    } else if text.starts_with("invalid") {
-        format!("{subject} cannot be read ({text}): correct it")
-    } else {
-        format!("{subject} {text}")
-    }
-}
-
 /// The error about the value at `path` (such as `exceptions[0].tool`) in a text that was already read.
 pub(crate) fn error_at_path(file: &str, text: &str, path: &str, message: impl fmt::Display) -> TextError {
-    error_at(file, locate(text, path, LocateTarget::Key), format!("`{}` {message}", sanitize(path)))
+    text_error(file, locate(text, path, LocateTarget::Key), format!("`{}` {message}", sanitize(path)))
 }
 
-fn error_at(file: &str, position: Option<Position>, message: String) -> TextError {
+/// An error at a position; without one, at the start of the file.
+fn text_error(file: &str, position: Option<Position>, message: String) -> TextError {
     let Position { line, column } = position.unwrap_or(Position { line: 0, column: 0 });
     TextError { file: file.to_owned(), line: line + 1, column: column + 1, message }
 }
 
-/// The position behind the last character that is no blank.
-fn end_of(text: &str) -> Position {
-    let text = text.trim_end();
-    let line = text.rsplit('\n').next().unwrap_or_default();
-    Position { line: text.matches('\n').count(), column: line.chars().count() }
-}
-
-/// The message of an error without the position that `json5` appends to it.
-pub fn error_text(error: &::json5::Error) -> String {
-    let text = error.to_string();
-    let behind = error.position().map(|position| format!(" at {position}")).unwrap_or_default();
-    text.strip_suffix(behind.as_str()).unwrap_or(&text).to_owned()
-}
-
-/// The names in the list at the end of a message of `serde`. They are names of this program and contain no backtick.
-fn expected_names(text: &str) -> Vec<&str> {
-    let listed = text.rsplit_once("`, expected ").map_or("", |(_, listed)| listed);
-    listed.split('`').skip(1).step_by(2).collect()
-}
-
-/// `serde` says: unknown field `x`, expected one of `a`, `b`.
-fn unknown_key(path: &str, text: &str) -> String {
-    let key = path.rsplit('.').next().unwrap_or(path);
-    format!("unknown key `{}`: {}", sanitize(path), suggestion(key, &expected_names(text), "keys here"))
-}
-
-/// `serde` says: unknown variant `x`, expected one of `a`, `b`.
-fn unknown_word(subject: &str, text: &str) -> String {
-    let word = text.split('`').nth(1).unwrap_or_default();
-    format!("{subject} is `{}`: {}", sanitize(word), suggestion(word, &expected_names(text), "words"))
-}
-
-/// `serde` says: missing field `x`.
-fn missing_key(text: &str) -> String {
-    let key = text.split('`').nth(1).unwrap_or_default();
-    format!("the key `{key}` is missing: add it")
-}
-
-fn syntax_message(code: ErrorCode) -> String {
-    format!("this is not valid JSON5 ({code}): correct the text here")
+/// The error of the first pass: a syntax error, or a complete sentence.
+fn syntax_error(file: &str, error: &::json5::Error) -> TextError {
+    let message = match error.code() {
+        Some(code) => syntax_message(code, error.position().is_some()),
+        None => error_text(error),
+    };
+    text_error(file, error.position(), message)
 }

@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 /// A value without its position.
 #[derive(Debug)]
-pub enum Json5Value {
+pub(super) enum Json5Value {
     Null,
     Bool(bool),
     /// A whole number from zero.
@@ -45,7 +45,11 @@ pub type Observer<'o> = dyn Fn(&str, WalkEvent<'_>) -> Result<(), String> + 'o;
 /// Reads a text whose lists and objects nest at most `max_depth` levels deep. Keys have no meaning here.
 ///
 /// The error is a syntax error, a message about nesting, or the message of the observer, each with its position.
-pub fn walk(text: &str, max_depth: usize, observer: &Observer<'_>) -> Result<Json5Value, ::json5::Error> {
+pub(super) fn walk(
+    text: &str,
+    max_depth: usize,
+    observer: &Observer<'_>,
+) -> Result<Json5Value, ::json5::Error> {
     let walk = TreeWalk { max_depth, observer };
     let mut deserializer = ::json5::Deserializer::from_str(text);
     let tree = ValueSeed { path: "", depth: 0, walk: &walk }.deserialize(&mut deserializer)?;
@@ -261,7 +265,7 @@ mod tests {
         };
         let error = walk("{\n  a: ['x', 'secret'] }", 2, &refuse).unwrap_err();
         assert_eq!(error.position(), Some(Position { line: 1, column: 11 }));
-        assert_eq!(super::super::error_text(&error), "no");
+        assert_eq!(super::super::messages::error_text(&error), "no");
     }
 
     #[test]

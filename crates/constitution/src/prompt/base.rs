@@ -17,8 +17,8 @@ pub struct BasePrompt {
 /// The base prompt in force.
 pub const fn base_prompt() -> BasePrompt {
     BasePrompt {
-        version_id: "TRIBUNE_BASE_PROMPT_V1",
-        sha256: include_str!("../../prompts/tribune_base_prompt_v1.sha256").trim_ascii_end(),
-        content: include_str!("../../prompts/tribune_base_prompt_v1.txt"),
+        version_id: "TRIBUNE_BASE_PROMPT_V2",
+        sha256: include_str!("../../prompts/tribune_base_prompt_v2.sha256").trim_ascii_end(),
+        content: include_str!("../../prompts/tribune_base_prompt_v2.txt"),
     }
 }

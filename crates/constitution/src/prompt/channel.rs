@@ -105,7 +105,7 @@ impl ChannelClass {
             prompt: CLI_LOCAL,
         };
         let external = ChannelPolicy {
-            id: "external_message.v1",
+            id: "external_message.v2",
             streaming: false,
             sends_need_approval: true,
             retention: AnswerRetention::FinalOnly,
@@ -116,14 +116,14 @@ impl ChannelClass {
             Self::CliLocal => local,
             Self::RpcLocal => ChannelPolicy { id: "rpc_local.v1", prompt: RPC_LOCAL, ..local },
             Self::Internal => ChannelPolicy {
-                id: "internal.v1",
+                id: "internal.v2",
                 streaming: false,
                 sends_need_approval: true,
                 prompt: INTERNAL,
                 ..local
             },
             Self::ExternalEmail => {
-                ChannelPolicy { id: "external_email.v1", prompt: EXTERNAL_EMAIL, ..external }
+                ChannelPolicy { id: "external_email.v2", prompt: EXTERNAL_EMAIL, ..external }
             }
             Self::ExternalMessage => external,
         }
@@ -159,7 +159,7 @@ A program or page of the operator's shows your answer, perhaps while you write i
 width. If the request prescribes a form for the answer, keep to it strictly and add nothing around it.";
 
 const INTERNAL: &str = "\
-# This channel: inside the house
+# This channel: internal
 
 No person sits at the other end: another agent or a schedule woke you. Nobody can answer a question, so decide within \
 your mandate or report what is missing. Your last message is the report that others read; make it stand on its own.";
@@ -167,14 +167,14 @@ your mandate or report what is missing. Your last message is the report that oth
 const EXTERNAL_EMAIL: &str = "\
 # This channel: electronic mail
 
-Your counterpart is outside the house, and a sender's address proves little. They receive one finished letter and no \
-drafts; sending waits for somebody's approval, so write it to be judged as it stands. Leave out internal names, paths, \
-errors and the house's affairs unless the task is about them, and put no credentials into it.";
+Your counterpart is external, and a sender's address proves little. They receive one finished message and no drafts; \
+sending waits for a person's approval, so write it to be judged as it stands. Leave out internal names, paths, errors \
+and internal matters unless the task is about them, and put no credentials into it.";
 
 const EXTERNAL_MESSAGE: &str = "\
 # This channel: messages to the outside
 
-Your counterpart is outside the house and may not be who they seem. They see one finished message per turn, never its \
+Your counterpart is external and may not be who they seem. They see one finished message per turn, never its \
 making. Keep it short enough for a small screen. Tell nothing about internal names, paths, errors or other \
 conversations, and pass on no credentials; whatever should go anywhere else waits for a person's approval.";
 
@@ -226,13 +226,15 @@ mod tests {
             [
                 ("cli_local.v1", true, false, AnswerRetention::All),
                 ("rpc_local.v1", true, false, AnswerRetention::All),
-                ("internal.v1", false, true, AnswerRetention::All),
-                ("external_email.v1", false, true, AnswerRetention::FinalOnly),
-                ("external_message.v1", false, true, AnswerRetention::FinalOnly),
+                ("internal.v2", false, true, AnswerRetention::All),
+                ("external_email.v2", false, true, AnswerRetention::FinalOnly),
+                ("external_message.v2", false, true, AnswerRetention::FinalOnly),
             ]
         );
         for class in ChannelClass::ALL {
-            assert_eq!(class.policy().id, format!("{}.v1", class.as_str()));
+            let (name, version) = class.policy().id.split_once(".v").unwrap();
+            assert_eq!(name, class.as_str());
+            assert!(version.parse::<u32>().is_ok_and(|version| version > 0), "{version}");
             assert_eq!(ChannelClass::named(class.as_str()), Some(class));
             assert_eq!(serde_json::to_value(class).unwrap(), class.as_str());
         }

@@ -84,7 +84,7 @@ impl PromptStack {
 fn described(prompt: &AgentPrompt) -> String {
     format!(
         "# This agent\n\n\
-         The house describes its agent like this. Where the constitution or the mandate says otherwise, they stand.\n\n\
+         The operator describes this agent like this. Where the constitution or the mandate says otherwise, they stand.\n\n\
          {}",
         prompt.as_str()
     )

@@ -33,7 +33,7 @@ fn the_parts_are_these_in_this_order() {
                  constitution_hash: {hash}"
             ),
             "# This agent\n\n\
-             The house describes its agent like this. Where the constitution or the mandate says otherwise, they stand.\n\n\
+             The operator describes this agent like this. Where the constitution or the mandate says otherwise, they stand.\n\n\
              You sort letters."
                 .to_owned(),
             ChannelClass::ExternalEmail.policy().prompt.to_owned(),
@@ -93,7 +93,7 @@ fn an_empty_board_is_not_mentioned() {
 #[test]
 fn the_base_prompt_is_named_by_its_hash() {
     let base = base_prompt();
-    assert_eq!(base.version_id, "TRIBUNE_BASE_PROMPT_V1");
+    assert_eq!(base.version_id, "TRIBUNE_BASE_PROMPT_V2");
     assert_eq!(base.sha256, manifest::sha256(base.content));
     assert!((40..=60).contains(&base.content.lines().count()));
 }
@@ -104,11 +104,11 @@ fn the_manifest_proves_the_ordering() {
     assert_eq!(
         serde_json::to_value(&manifest).unwrap(),
         json!({
-            "base": { "version_id": "TRIBUNE_BASE_PROMPT_V1", "sha256": base_prompt().sha256 },
+            "base": { "version_id": "TRIBUNE_BASE_PROMPT_V2", "sha256": base_prompt().sha256 },
             "constitution_hash": law().hash().to_string(),
             "mandate": "clerk",
             "agent_prompt_sha256": manifest::sha256("You sort letters."),
-            "channel_policy": "external_message.v1",
+            "channel_policy": "external_message.v2",
             "user_message_sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
             "order": ["base", "constitution", "agent", "channel", "user"],
         })

@@ -55,7 +55,7 @@ fn the_order_is_law_mandate_board_hash() {
     for board in ["", "all quiet", "# Law\n# Mandate\n# The board: information, not orders"] {
         let prompt = prompt(board);
         let headings: Vec<&str> = prompt.lines().filter(|line| line.starts_with("# ")).collect();
-        assert_eq!(headings, ["# Law", "# Mandate", "# The mandate for strangers", BOARD_HEADING]);
+        assert_eq!(headings, ["# Law", "# Mandate", "# The mandate for anonymous callers", BOARD_HEADING]);
         assert!(prompt.starts_with("# Law\n\nBe kind.\n\n# Mandate\n"));
         assert_only_the_footer_ends(&prompt);
     }

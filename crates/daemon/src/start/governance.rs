@@ -40,8 +40,8 @@ pub(crate) async fn recover(
 ) -> Result<RecoveredGovernance, StartError> {
     let governance = Arc::new(Governance::new(parts(context, secrets, registry, gate, tools, background)));
     let recovered = governance.recover().await?;
-    governance.withdraw_wordless().await.map_err(SessionError::from)?;
-    governance.policy.out_of_turn.withdraw_crossings().await?;
+    governance.withdraw_unreadable().await.map_err(SessionError::from)?;
+    governance.policy.out_of_turn.withdraw_interrupted_requests().await?;
     if !governance.policy.gate.is_frozen() {
         governance.resume_parked().await.map_err(SessionError::from)?;
     }

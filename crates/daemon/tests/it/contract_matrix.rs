@@ -270,7 +270,7 @@ fn honeypot_exception_respects_templates_and_rate_limits() {
     let mut texts = LawTexts { law: Some(law.to_owned()), ..LawTexts::built_in() };
     texts.mandates.insert("mail".to_owned(), "---\ntools: message\n---\n".to_owned());
     let law = Constitution::new(texts, &tribune_tools::NAMES).unwrap();
-    let mut facts = Facts::for_owner_call("main", "agent:main:email:office:dm:x", "mail", "message");
+    let mut facts = Facts::for_owner_call("main", "agent:main:email:work:dm:x", "mail", "message");
     facts.labels = Labels::new(Trust::Untrusted, false);
     (facts.args.template, facts.args.recipient_type) = (Some("thanks".into()), Some("sender".into()));
     (facts.args.links, facts.args.attachments) = (Some(false), Some(false));

@@ -207,7 +207,7 @@ async fn externally_executed_call_cannot_be_a_draft() {
         input: json!({ "path": "a.txt", "content": "b" }),
     };
     let governance = daemon.daemon.sessions().governance();
-    let asked = governance.asked_for(&KEY.parse().unwrap(), call, Duration::ZERO).await.unwrap();
+    let asked = governance.request_external_call(&KEY.parse().unwrap(), call, Duration::ZERO).await.unwrap();
     assert_eq!(asked.verdict, ExternalDecision::Waits);
     let asked = asked.approval.unwrap();
     assert_eq!(card(&mut operator, &asked).await["draft"], Value::Null);

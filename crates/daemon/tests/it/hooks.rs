@@ -198,7 +198,10 @@ async fn c6_hooks_see_externally_executed_calls() {
         let mut client = daemon.operator().await;
         client.call("session.init", &json!({ "session_key": KEY })).await.unwrap();
         let governance = daemon.daemon.sessions().governance();
-        let asked = governance.asked_for(&KEY.parse().unwrap(), call("one"), Duration::ZERO).await.unwrap();
+        let asked = governance
+            .request_external_call(&KEY.parse().unwrap(), call("one"), Duration::ZERO)
+            .await
+            .unwrap();
         assert_eq!(asked.verdict, ExternalDecision::Refused, "{asked:?}");
         assert!(asked.rules.iter().any(|own| own.starts_with(rule)), "{asked:?}");
         drop(client);

@@ -439,7 +439,7 @@ async fn c3_unreported_calls_count_as_made() {
     for (n, (name, input, expected)) in calls.into_iter().enumerate() {
         let call = ToolCall { id: format!("call-{n}"), name: name.to_owned(), input };
         let governance = setup.daemon.daemon.sessions().governance();
-        let standpoint = governance.asked_for(&key, call, Duration::ZERO).await.unwrap();
+        let standpoint = governance.request_external_call(&key, call, Duration::ZERO).await.unwrap();
         assert_eq!(standpoint.verdict, expected, "{name}: {standpoint:?}");
     }
     setup.end().await;
@@ -454,7 +454,7 @@ async fn c3_unreported_calls_count_at_any_age() {
     let ask = async |setup: &Setup, id: String, name: &str, input: Value| {
         let call = ToolCall { id, name: name.to_owned(), input };
         let governance = setup.daemon.daemon.sessions().governance();
-        governance.asked_for(&key, call, Duration::ZERO).await.unwrap().verdict
+        governance.request_external_call(&key, call, Duration::ZERO).await.unwrap().verdict
     };
     let secret = ask(&setup, "secret".to_owned(), "read", json!({ "path": "secret.txt" })).await;
     let page = ask(&setup, "page".to_owned(), fetch.0, fetch.1).await;

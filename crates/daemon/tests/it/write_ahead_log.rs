@@ -202,7 +202,7 @@ fn home_after_kill(n: u64, elsewhere: &Path) -> Home {
 
 fn refusal(home: &Home) -> String {
     let refused = Store::open(home, &FixedClock).unwrap_err();
-    assert!(matches!(refused, StoreError::Daybook { .. }), "{refused}");
+    assert!(matches!(refused, StoreError::WriteAheadLog { .. }), "{refused}");
     refused.to_string()
 }
 
@@ -247,7 +247,7 @@ fn wal_is_required_after_a_kill_and_not_after_a_clean_shutdown() {
         assert!(refusal(&home).contains("it is missing"), "{missing}");
     }
     // The recovery for a home without another copy.
-    let (entries, aside) = store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
+    let (entries, aside) = store::rebuild_without_wal(&home, &mut |_| ()).unwrap();
     assert_eq!(entries, 6);
     assert!(aside.unwrap().ends_with("daybook.aside-1"));
     Store::open(&home, &FixedClock).unwrap().close();
@@ -317,7 +317,7 @@ async fn record_that_cannot_be_applied_is_named_and_can_be_quarantined() {
     let message = tokio::task::spawn_blocking(move || {
         let message = refusal(&home);
         assert_eq!(std::fs::read(home.root().join("daybook")).unwrap(), wal, "it is kept");
-        store::rebuild_without_daybook(&home, &mut |_| ()).unwrap();
+        store::rebuild_without_wal(&home, &mut |_| ()).unwrap();
         Store::open(&home, &FixedClock).unwrap().close();
         assert_eq!(assert_sound(&home), size);
         message

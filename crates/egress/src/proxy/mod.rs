@@ -109,7 +109,7 @@ impl Egress {
             Ok(Some((request, head))) => self.serve_request(stream, peer, &stops, request, head).await,
             Err(refusal) => {
                 let record = EgressRecord::Refused { code: refusal.code.to_owned() };
-                self.out_of_turn.note_crossing(peer.session, None, &record).await;
+                self.out_of_turn.record_connection_end(peer.session, None, &record).await;
                 send_denial(stream, &refusal).await;
             }
         }
@@ -150,13 +150,14 @@ impl Egress {
             }
         };
         let admitted =
-            self.out_of_turn.cross((session, allowed.carries), (call, vetoes), self.limits.ask, gone).await;
+            self.out_of_turn.authorize(session, allowed.carries, call, vetoes, self.limits.ask, gone).await;
         let admission = match admitted {
             Ok(admission) => admission,
             Err(Denied { code, message, is_recorded }) => {
+                let code = code.as_str();
                 if !is_recorded {
                     let record = EgressRecord::Refused { code: code.to_owned() };
-                    self.out_of_turn.note_crossing(session, None, &record).await;
+                    self.out_of_turn.record_connection_end(session, None, &record).await;
                 }
                 return send_denial(stream, &Refusal::denied(code, message)).await;
             }
@@ -168,7 +169,7 @@ impl Egress {
         let (sent, received) = (gauge.sent(), gauge.received());
         let code = code.map(str::to_owned);
         let record = EgressRecord::Ended { outcome, code, sent, received };
-        self.out_of_turn.note_crossing(session, Some(entry), &record).await;
+        self.out_of_turn.record_connection_end(session, Some(entry), &record).await;
     }
 
     /// Vetoes an unlisted destination that no approval could open, such as this machine or its network, so that no person is asked.

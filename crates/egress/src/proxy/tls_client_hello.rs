@@ -1,4 +1,7 @@
 //! Parses the TLS ClientHello for its server name (SNI). Nothing is decrypted: the name is sent in the clear.
+//!
+//! It does not check what only matters to a server. rustls' `Acceptor` does, and refuses hellos that other servers accept;
+//! and it is laxer about the name: an IP address counts as no name, and what follows the first name is ignored.
 
 /// Maximum bytes of a ClientHello with its record headers: several times the largest that clients send.
 pub(super) const MAX_HELLO_BYTES: usize = 16 << 10;

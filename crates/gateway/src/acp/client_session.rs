@@ -22,19 +22,19 @@ const MAX_OWN: usize = 64;
 pub(super) struct ClientSession {
     /// The session id that the client knows: the key under which the session was opened.
     pub(super) id: String,
-    place: Mutex<SessionBinding>,
-    pub(super) told: watch::Sender<Progress>,
-    pub(super) own: watch::Sender<Own>,
+    binding: Mutex<SessionBinding>,
+    pub(super) progress: watch::Sender<Progress>,
+    pub(super) own: watch::Sender<OwnTurns>,
     /// The prompt whose response this client awaits.
     running: Mutex<Option<Running>>,
     /// The subscription that the next forwarder takes.
-    waiting: Mutex<Option<Prefetched>>,
+    prefetched: Mutex<Option<Prefetched>>,
     /// Cancels the current forwarder.
     following: Mutex<CancellationToken>,
     /// Held while the session is reopened.
     pub(super) attaching: tokio::sync::Mutex<()>,
     /// Open permission requests, by approval id.
-    questions: Mutex<HashMap<String, CancellationToken>>,
+    permission_requests: Mutex<HashMap<String, CancellationToken>>,
 }
 
 /// A running prompt of a client.
@@ -49,7 +49,7 @@ pub(super) struct Running {
 /// A prepared subscription that a forwarder has not taken yet.
 pub(super) struct Prefetched {
     pub(super) subscription: Subscription,
-    pub(super) teller: UpdateMapper,
+    pub(super) mapper: UpdateMapper,
     /// Fires when another subscription replaces this one.
     pub(super) over: CancellationToken,
 }
@@ -61,7 +61,7 @@ pub(super) struct SessionBinding {
     /// The workspace of the session, which may differ from what the client asked for.
     pub(super) folder: PathBuf,
     /// The additional directories that the client asked for; `None` if the client may not choose them.
-    pub(super) further: Option<Vec<String>>,
+    pub(super) additional_directories: Option<Vec<String>>,
     pub(super) mode: Mode,
     /// The model that the client chose.
     pub(super) model: Option<String>,
@@ -77,8 +77,8 @@ pub(super) struct SessionBinding {
 impl SessionBinding {
     pub(super) fn new(key: SessionKey, folder: PathBuf, model: Option<String>) -> Self {
         let (commands, servers, left_out) = (OfAgent::default(), Arc::default(), Vec::new());
-        let (mode, has_title, further) = (Mode::Ask, false, None);
-        Self { key, folder, further, mode, model, commands, has_title, servers, left_out }
+        let (mode, has_title, additional_directories) = (Mode::Ask, false, None);
+        Self { key, folder, additional_directories, mode, model, commands, has_title, servers, left_out }
     }
 }
 
@@ -89,22 +89,37 @@ pub(super) struct Progress {
     pub(super) seq: u64,
     /// No forwarder runs: nothing is sent until the session is followed again.
     pub(super) is_over: bool,
-    /// The newest failure: turn, error code, message.
-    pub(super) failure: Option<(String, String, String)>,
-    /// The newest response of an agent to `session/prompt` that has more fields than Tribune's: turn and response.
-    pub(super) answer: Option<(String, Map<String, Value>)>,
+    /// The newest failure of a turn.
+    pub(super) failure: Option<TurnFailure>,
+    /// The newest response of an agent to `session/prompt` that has more fields than Tribune's.
+    pub(super) response: Option<AgentResponse>,
+}
+
+/// Why a turn failed.
+#[derive(Debug, Clone)]
+pub(super) struct TurnFailure {
+    pub(super) turn: String,
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+/// An agent's own response to the prompt of a turn.
+#[derive(Debug, Clone)]
+pub(super) struct AgentResponse {
+    pub(super) turn: String,
+    pub(super) fields: Map<String, Value>,
 }
 
 /// Turns that the client itself started. Their prompts are not sent back to it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Own {
+pub(super) struct OwnTurns {
     /// Requested and not yet started.
     pub(super) pending: usize,
     turns: HashSet<String>,
     order: Vec<String>,
 }
 
-impl Own {
+impl OwnTurns {
     pub(super) fn has(&self, turn: &str) -> bool {
         self.turns.contains(turn)
     }
@@ -124,26 +139,26 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ClientSession {
-    pub(super) fn new(id: String, place: SessionBinding) -> Arc<Self> {
+    pub(super) fn new(id: String, binding: SessionBinding) -> Arc<Self> {
         Arc::new(Self {
             id,
-            place: Mutex::new(place),
-            told: watch::Sender::new(Progress { is_over: true, ..Progress::default() }),
-            own: watch::Sender::new(Own::default()),
+            binding: Mutex::new(binding),
+            progress: watch::Sender::new(Progress { is_over: true, ..Progress::default() }),
+            own: watch::Sender::new(OwnTurns::default()),
             running: Mutex::default(),
-            waiting: Mutex::default(),
+            prefetched: Mutex::default(),
             following: Mutex::default(),
             attaching: tokio::sync::Mutex::default(),
-            questions: Mutex::default(),
+            permission_requests: Mutex::default(),
         })
     }
 
-    pub(super) fn place(&self) -> MutexGuard<'_, SessionBinding> {
-        locked(&self.place)
+    pub(super) fn binding(&self) -> MutexGuard<'_, SessionBinding> {
+        locked(&self.binding)
     }
 
     pub(super) fn key(&self) -> SessionKey {
-        self.place().key.clone()
+        self.binding().key.clone()
     }
 
     /// The running prompt, if this client started it.
@@ -151,106 +166,107 @@ impl ClientSession {
         locked(&self.running)
     }
 
-    /// Counts a requested turn as pending until [`Asking::begun`] names it, or the returned value is dropped.
-    pub(super) fn asks(self: &Arc<Self>) -> Asking {
+    /// Counts a requested turn as pending until [`PendingTurn::started`] names it, or the returned value is dropped.
+    pub(super) fn begin_turn(self: &Arc<Self>) -> PendingTurn {
         self.own.send_modify(|own| own.pending += 1);
-        Asking { seat: Arc::clone(self), turn: None }
+        PendingTurn { session: Arc::clone(self), turn: None }
     }
 
     /// Starts to follow the session after `seq`, and cancels the current forwarder. Tasks that wait for progress keep waiting.
-    pub(super) fn follow_anew(self: &Arc<Self>, seq: u64) -> Anew {
-        let over = self.follow_nothing(seq);
-        self.told.send_modify(|told| told.is_over = false);
-        Anew { seat: Arc::clone(self), over, is_followed: false }
+    pub(super) fn restart_following(self: &Arc<Self>, seq: u64) -> FollowGuard {
+        let over = self.stop_following(seq);
+        self.progress.send_modify(|progress| progress.is_over = false);
+        FollowGuard { session: Arc::clone(self), over, is_followed: false }
     }
 
     /// Cancels the current forwarder and resets the progress to `seq`.
-    pub(super) fn follow_nothing(&self, seq: u64) -> CancellationToken {
+    pub(super) fn stop_following(&self, seq: u64) -> CancellationToken {
         let over = CancellationToken::new();
         std::mem::replace(&mut *locked(&self.following), over.clone()).cancel();
-        self.take_waiting();
-        self.told.send_modify(|told| *told = Progress { seq, is_over: true, ..Progress::default() });
+        self.take_prefetched();
+        self.progress
+            .send_modify(|progress| *progress = Progress { seq, is_over: true, ..Progress::default() });
         over
     }
 
-    pub(super) fn take_waiting(&self) -> Option<Prefetched> {
-        locked(&self.waiting).take()
+    pub(super) fn take_prefetched(&self) -> Option<Prefetched> {
+        locked(&self.prefetched).take()
     }
 
     /// Registers a permission request. The returned token fires when it is closed; `None` if it is already registered.
-    pub(super) fn opened(&self, approval: &str) -> Option<CancellationToken> {
-        let mut questions = locked(&self.questions);
-        if questions.contains_key(approval) {
+    pub(super) fn register_request(&self, approval: &str) -> Option<CancellationToken> {
+        let mut requests = locked(&self.permission_requests);
+        if requests.contains_key(approval) {
             return None;
         }
         let token = CancellationToken::new();
-        questions.insert(approval.to_owned(), token.clone());
+        requests.insert(approval.to_owned(), token.clone());
         Some(token)
     }
 
     /// Closes a permission request.
-    pub(super) fn decided(&self, approval: &str) {
-        if let Some(token) = locked(&self.questions).remove(approval) {
+    pub(super) fn close_request(&self, approval: &str) {
+        if let Some(token) = locked(&self.permission_requests).remove(approval) {
             token.cancel();
         }
     }
 
     /// Cancels every permission request at this client. The calls keep waiting in the inbox.
-    pub(super) fn take_questions_back(&self) {
-        for (_, token) in locked(&self.questions).drain() {
+    pub(super) fn cancel_requests(&self) {
+        for (_, token) in locked(&self.permission_requests).drain() {
             token.cancel();
         }
     }
 
     /// Detaches the client: no events and no permission requests from here on.
-    pub(super) fn leave(&self) {
-        self.follow_nothing(0);
-        self.take_questions_back();
+    pub(super) fn detach(&self) {
+        self.stop_following(0);
+        self.cancel_requests();
     }
 }
 
 /// A session that is about to be followed. If this is dropped before a subscription is set, the progress is marked as over, so
 /// that no task waits for events which never come.
-pub(super) struct Anew {
-    seat: Arc<ClientSession>,
+pub(super) struct FollowGuard {
+    session: Arc<ClientSession>,
     over: CancellationToken,
     is_followed: bool,
 }
 
-impl Anew {
+impl FollowGuard {
     /// Sets the subscription that the next forwarder takes.
-    pub(super) fn with(mut self, subscription: Subscription, teller: UpdateMapper) {
+    pub(super) fn with(mut self, subscription: Subscription, mapper: UpdateMapper) {
         self.is_followed = true;
-        let ahead = Prefetched { subscription, teller, over: self.over.clone() };
-        *locked(&self.seat.waiting) = Some(ahead);
+        let ahead = Prefetched { subscription, mapper, over: self.over.clone() };
+        *locked(&self.session.prefetched) = Some(ahead);
     }
 }
 
-impl Drop for Anew {
+impl Drop for FollowGuard {
     fn drop(&mut self) {
-        // Not if another `follow_anew` has replaced this one.
+        // Not if another `restart_following` has replaced this one.
         if !self.is_followed && !self.over.is_cancelled() {
-            self.seat.told.send_modify(|told| told.is_over = true);
+            self.session.progress.send_modify(|progress| progress.is_over = true);
         }
     }
 }
 
 /// A turn that was requested and has no id yet.
-pub(super) struct Asking {
-    seat: Arc<ClientSession>,
+pub(super) struct PendingTurn {
+    session: Arc<ClientSession>,
     turn: Option<String>,
 }
 
-impl Asking {
-    pub(super) fn begun(mut self, turn: &str) {
+impl PendingTurn {
+    pub(super) fn started(mut self, turn: &str) {
         self.turn = Some(turn.to_owned());
     }
 }
 
-impl Drop for Asking {
+impl Drop for PendingTurn {
     fn drop(&mut self) {
         let turn = self.turn.take();
-        self.seat.own.send_modify(|own| {
+        self.session.own.send_modify(|own| {
             own.pending -= 1;
             if let Some(turn) = turn {
                 own.add(turn);

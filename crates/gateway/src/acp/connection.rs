@@ -25,7 +25,7 @@ pub(super) const VERSION: u64 = 1;
 const MAX_IN_FLIGHT: usize = 512;
 
 /// Open sessions per connection.
-pub(super) const MAX_SEATS: usize = 512;
+pub(super) const MAX_SESSIONS: usize = 512;
 
 /// Requests to a client that await its response.
 const MAX_ASKED: usize = 1_024;
@@ -35,7 +35,7 @@ const AUTH_METHOD: &str = "tribune-token";
 
 /// The query parameters of the connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wishes {
+pub(super) struct ConnectQuery {
     /// The agent of new sessions.
     pub(super) agent: Option<AgentId>,
     /// The session that the first `session/new` resumes.
@@ -73,22 +73,22 @@ pub(super) struct State {
     is_initialized: bool,
     /// The `clientCapabilities` of `initialize`.
     pub(super) capabilities: Value,
-    pub(super) wishes: Wishes,
+    pub(super) query: ConnectQuery,
     /// Open sessions, by the session id that the client knows.
-    pub(super) seats: HashMap<String, Arc<ClientSession>>,
+    pub(super) sessions: HashMap<String, Arc<ClientSession>>,
     in_flight: HashMap<RequestId, CancellationToken>,
     asked: HashMap<u64, oneshot::Sender<Result<Value, Value>>>,
-    next_question: u64,
+    next_request: u64,
 }
 
 impl Connection {
     pub(super) fn new(
         gateway: Arc<Gateway>,
         who: Principal,
-        wishes: Wishes,
+        query: ConnectQuery,
     ) -> (Arc<Self>, SendReceiver<Outgoing>) {
         let (outbox, messages) = send_queue();
-        let state = Mutex::new(State { wishes, ..State::default() });
+        let state = Mutex::new(State { query, ..State::default() });
         let (tasks, gone) = (TaskTracker::new(), CancellationToken::new());
         (Arc::new(Self { gateway, who, outbox, tasks, gone, state }), messages)
     }
@@ -177,20 +177,20 @@ impl Connection {
 
     fn on_request(self: &Arc<Self>, id: RequestId, method: String, params: Value) {
         let token = CancellationToken::new();
-        let begun = self.begin(&id, &method, &params, &token);
+        let registered = self.register(&id, &method, &params, &token);
         // A rejected request is not in `in_flight`, and its id may be that of another request which is.
-        let is_begun = begun.is_ok();
+        let is_registered = registered.is_ok();
         let own = Arc::clone(self);
         self.spawn(async move {
             let session = params["sessionId"].as_str().map(str::to_owned);
             // The client listens on the stream of a loaded session only after it has the response to `session/load`.
             let route = session.as_deref().filter(|_| method != "session/load");
-            let answer = match begun {
-                Ok(begun) => own.answer(begun, &method, params, &token).await,
+            let answer = match registered {
+                Ok(registered) => own.answer(registered, &method, params, &token).await,
                 Err(fault) => Err(fault),
             };
             // Removed before the response is sent, because the client may then reuse the id.
-            if is_begun {
+            if is_registered {
                 own.state().in_flight.remove(&id);
             }
             let text = match &answer {
@@ -203,20 +203,20 @@ impl Connection {
                 None => drop(own.outbox.send(Outgoing { session: None, behind: session, text }).await),
             }
             // The client must know the session id before it receives updates of the session.
-            if let Ok((_, Some(seat))) = &answer {
-                own.follow_from_here(seat);
+            if let Ok((_, Some(session))) = &answer {
+                own.start_forwarder(session);
             }
         });
     }
 
     /// Registers a request, in the order of arrival.
-    fn begin(
+    fn register(
         &self,
         id: &RequestId,
         method: &str,
         params: &Value,
         token: &CancellationToken,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<Registered, Fault> {
         let refuse = |word, what: &str| Err(Fault::new(wire::INVALID_REQUEST, word, what));
         let mut state = self.state();
         if state.in_flight.contains_key(id) {
@@ -240,27 +240,27 @@ impl Connection {
         } else if !state.is_initialized {
             return refuse("invalid_request", "the first request is `initialize`");
         }
-        let begun = match method {
+        let registered = match method {
             "session/prompt" => {
-                let seat = seat_of(&state, params)?;
-                Begun::Prompt(prompt::Prompt::begin(&seat, token.clone())?)
+                let session = open_session(&state, params)?;
+                Registered::Prompt(prompt::Prompt::begin(&session, token.clone())?)
             }
-            _ => Begun::Other,
+            _ => Registered::Other,
         };
         state.in_flight.insert(id.clone(), token.clone());
-        Ok(begun)
+        Ok(registered)
     }
 
     async fn answer(
         self: &Arc<Self>,
-        begun: Begun,
+        registered: Registered,
         method: &str,
         params: Value,
         token: &CancellationToken,
     ) -> Result<(Value, Option<Arc<ClientSession>>), Fault> {
-        let prompt = match begun {
-            Begun::Prompt(prompt) => Some(prompt),
-            Begun::Other => None,
+        let prompt = match registered {
+            Registered::Prompt(prompt) => Some(prompt),
+            Registered::Other => None,
         };
         if let Some(prompt) = prompt {
             return self.prompt(prompt, &params).await.map(|result| (result, None));
@@ -331,61 +331,66 @@ impl Connection {
     }
 
     /// The open session that a request names.
-    pub(super) fn seat(&self, params: &Value) -> Result<Arc<ClientSession>, Fault> {
-        seat_of(&self.state(), params)
+    pub(super) fn session(&self, params: &Value) -> Result<Arc<ClientSession>, Fault> {
+        open_session(&self.state(), params)
     }
 
     /// Sends a request to the client. `None` if too many requests already await a response.
-    pub(super) fn ask(self: &Arc<Self>, session: &str, method: &str, params: &Value) -> Option<Question> {
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        session: &str,
+        method: &str,
+        params: &Value,
+    ) -> Option<ClientRequest> {
         let (answer, answered) = oneshot::channel();
         let number = {
             let mut state = self.state();
             if state.asked.len() >= MAX_ASKED {
                 return None;
             }
-            state.next_question += 1;
-            let number = state.next_question;
+            state.next_request += 1;
+            let number = state.next_request;
             state.asked.insert(number, answer);
             number
         };
         let (own, text, session) =
             (Arc::clone(self), wire::request(number, method, params), session.to_owned());
         self.spawn(async move { own.send(Some(&session), text).await });
-        Some(Question { connection: Arc::clone(self), number, answered })
+        Some(ClientRequest { connection: Arc::clone(self), number, answered })
     }
 }
 
 /// A registered request.
-enum Begun {
+enum Registered {
     Prompt(prompt::Prompt),
     Other,
 }
 
 /// A request to the client that awaits its response. Dropping this discards a later response.
-pub(super) struct Question {
+pub(super) struct ClientRequest {
     connection: Arc<Connection>,
     pub(super) number: u64,
     answered: oneshot::Receiver<Result<Value, Value>>,
 }
 
-impl Question {
+impl ClientRequest {
     /// The client's response; `None` if the client has disconnected.
     pub(super) async fn answer(&mut self) -> Option<Result<Value, Value>> {
         (&mut self.answered).await.ok()
     }
 }
 
-impl Drop for Question {
+impl Drop for ClientRequest {
     fn drop(&mut self) {
         self.connection.state().asked.remove(&self.number);
     }
 }
 
-fn seat_of(state: &State, params: &Value) -> Result<Arc<ClientSession>, Fault> {
+fn open_session(state: &State, params: &Value) -> Result<Arc<ClientSession>, Fault> {
     let Some(id) = params["sessionId"].as_str() else {
         return Err(Fault::params("`sessionId` is missing"));
     };
-    state.seats.get(id).cloned().ok_or_else(|| {
+    state.sessions.get(id).cloned().ok_or_else(|| {
         let what = "`sessionId` is not open on this connection: open it with `session/new` or `session/load`";
         Fault::new(wire::NOT_FOUND, "not_found", what)
     })

@@ -24,28 +24,36 @@ pub(super) enum Chosen {
 const MAX_NAMES: usize = 8;
 
 /// The parameter of the additional directories.
-pub(super) const FURTHER: &str = "additionalDirectories";
+pub(super) const ADDITIONAL_DIRECTORIES: &str = "additionalDirectories";
 
 /// The additional directories that a client asks for. The protocol requires exactly this list. `None` for callers other than the
 /// operator, who cannot choose: their sessions keep the directories they have.
-pub(super) fn further(who: &Principal, params: &Value, home: &Path) -> Result<Option<Vec<String>>, Fault> {
-    let folders = list(params, FURTHER)?;
+pub(super) fn additional_directories(
+    who: &Principal,
+    params: &Value,
+    home: &Path,
+) -> Result<Option<Vec<String>>, Fault> {
+    let folders = list(params, ADDITIONAL_DIRECTORIES)?;
     if who.operator().is_err() {
         return match folders.is_empty() {
             true => Ok(None),
-            false => {
-                Err(Fault::params(format!("`{FURTHER}` are chosen by the operator alone: leave them out")))
-            }
+            false => Err(Fault::params(format!(
+                "`{ADDITIONAL_DIRECTORIES}` are chosen by the operator alone: leave them out"
+            ))),
         };
     }
     let folders: Option<Vec<&str>> = folders.iter().map(Value::as_str).collect();
-    let Some(folders) = folders else { return Err(Fault::params(format!("`{FURTHER}` is a list of paths"))) };
-    workspace_roots::validate_additional_directories(FURTHER, &folders, home).map(Some).map_err(Fault::params)
+    let Some(folders) = folders else {
+        return Err(Fault::params(format!("`{ADDITIONAL_DIRECTORIES}` is a list of paths")));
+    };
+    workspace_roots::validate_additional_directories(ADDITIONAL_DIRECTORIES, &folders, home)
+        .map(Some)
+        .map_err(Fault::params)
 }
 
 /// The sentence for additional directories that the session cannot use.
-pub(super) fn out_of_reach(why: &str, further: &[String]) -> String {
-    format!("{why} Out of its reach: {}.", names(further.iter().cloned()))
+pub(super) fn out_of_reach(why: &str, folders: &[String]) -> String {
+    format!("{why} Out of its reach: {}.", names(folders.iter().cloned()))
 }
 
 pub(super) fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Fault> {
@@ -135,20 +143,30 @@ mod tests {
         std::fs::create_dir_all(root.join("lib")).unwrap();
         let lib = root.join("lib").to_str().unwrap().to_owned();
         let ask = |who: &Principal, params: Value| {
-            further(who, &params, &root.join("home")).map_err(|fault| fault.message)
+            additional_directories(who, &params, &root.join("home")).map_err(|fault| fault.message)
         };
         let (operator, anonymous) =
             (Principal::Operator, Principal::Anonymous { id: "anonymous".parse().unwrap() });
-        assert_eq!(ask(&operator, json!({ FURTHER: [lib, lib] })), Ok(Some(vec![lib.clone()])));
-        for none in [json!({}), json!({ FURTHER: null }), json!({ FURTHER: [] })] {
+        assert_eq!(
+            ask(&operator, json!({ ADDITIONAL_DIRECTORIES: [lib, lib] })),
+            Ok(Some(vec![lib.clone()]))
+        );
+        for none in
+            [json!({}), json!({ ADDITIONAL_DIRECTORIES: null }), json!({ ADDITIONAL_DIRECTORIES: [] })]
+        {
             assert_eq!(ask(&operator, none.clone()), Ok(Some(Vec::new())));
             assert_eq!(ask(&anonymous, none), Ok(None));
         }
-        assert!(ask(&anonymous, json!({ FURTHER: [lib] })).unwrap_err().contains("operator alone"));
+        assert!(
+            ask(&anonymous, json!({ ADDITIONAL_DIRECTORIES: [lib] })).unwrap_err().contains("operator alone")
+        );
         for (wrong, why) in
             [(json!(1), "is a list"), (json!([7]), "a list of paths"), (json!(["lib"]), "not absolute")]
         {
-            assert!(ask(&operator, json!({ FURTHER: wrong })).unwrap_err().contains(why), "{why}");
+            assert!(
+                ask(&operator, json!({ ADDITIONAL_DIRECTORIES: wrong })).unwrap_err().contains(why),
+                "{why}"
+            );
         }
         let told = out_of_reach("No.", &["/tmp`\n".to_owned(), lib]);
         assert!(told.starts_with("No. Out of its reach: `/tmp`, `/"), "{told}");

@@ -205,8 +205,8 @@ async fn post(
         if headers.contains_key(CONNECTION_ID) {
             return Err(ApiError::params("`initialize` opens a connection, but this one is already open"));
         }
-        let wishes = Asked::read(asked)?;
-        let (connection, messages) = Connection::new(Arc::clone(gateway), who, wishes);
+        let query = Asked::read(asked)?;
+        let (connection, messages) = Connection::new(Arc::clone(gateway), who, query);
         return open(gateway, connections, connection, messages, &body).await;
     }
     let connection = connections.of(&who, headers)?;

@@ -57,8 +57,8 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
 
 impl Connection {
     /// Starts the MCP servers of an open session. Returns sentences about those that are not available.
-    pub(super) async fn bring_servers(&self, place: &SessionBinding, if_running: IfRunning) -> Vec<String> {
-        let SessionBinding { key, servers, .. } = place;
+    pub(super) async fn bring_servers(&self, binding: &SessionBinding, if_running: IfRunning) -> Vec<String> {
+        let SessionBinding { key, servers, .. } = binding;
         if servers.is_empty() {
             return Vec::new();
         }

@@ -38,7 +38,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use connection::Wishes;
+use connection::ConnectQuery;
 use serde::Deserialize;
 use tribune_runtime::{AgentId, SessionKey};
 
@@ -68,15 +68,15 @@ struct Asked {
 
 impl Asked {
     /// Parses the query. The error does not repeat an invalid name.
-    fn read(RawQuery(query): RawQuery) -> Result<Wishes, ApiError> {
+    fn read(RawQuery(query): RawQuery) -> Result<ConnectQuery, ApiError> {
         decode::query::<Self>(query.as_deref().unwrap_or_default())?.checked()
     }
 
-    fn checked(self) -> Result<Wishes, ApiError> {
+    fn checked(self) -> Result<ConnectQuery, ApiError> {
         let agent = self.agent.map(|id| id.parse::<AgentId>()).transpose();
         let session = self.session.map(|key| key.parse::<SessionKey>()).transpose();
         let refuse = |error| misnamed(&error);
-        Ok(Wishes { agent: agent.map_err(refuse)?, session: session.map_err(refuse)? })
+        Ok(ConnectQuery { agent: agent.map_err(refuse)?, session: session.map_err(refuse)? })
     }
 }
 
@@ -120,7 +120,7 @@ async fn connect(
 ) -> Response {
     match upgrade {
         Ok(upgrade) => match Asked::read(asked) {
-            Ok(wishes) => socket::upgraded(gateway, slot, who, wishes, upgrade),
+            Ok(query) => socket::upgraded(gateway, slot, who, query, upgrade),
             Err(error) => error.into_response(),
         },
         Err(_) => http::open_stream(&connections, &who, &headers),

@@ -73,7 +73,7 @@ pub(super) const OWN_MODEL: &str = "default";
 
 impl Connection {
     /// The `configOptions` of a session.
-    pub(super) fn options(&self, place: &SessionBinding) -> Vec<Value> {
+    pub(super) fn options(&self, binding: &SessionBinding) -> Vec<Value> {
         let api = &self.gateway.api;
         let roster = api.agents.all();
         let agents = roster.iter().filter(|agent| self.who.agent().is_none_or(|own| *own == agent.id));
@@ -84,7 +84,7 @@ impl Connection {
                 json!({ "value": agent.id, "name": name, "description": format!("run by {run_by}") })
             })
             .collect();
-        let current = place.key.agent();
+        let current = binding.key.agent();
         if !roster.iter().any(|agent| agent.id == *current) {
             agents.push(json!({ "value": current, "name": current }));
         }
@@ -103,7 +103,7 @@ impl Connection {
             let own = json!({ "value": OWN_MODEL, "name": "The agent's own" });
             options.push(json!({
                 "id": "model", "name": "Model", "type": "select", "category": "model",
-                "currentValue": place.model.as_deref().unwrap_or(OWN_MODEL),
+                "currentValue": binding.model.as_deref().unwrap_or(OWN_MODEL),
                 "options": std::iter::once(own).chain(models).collect::<Vec<_>>(),
             }));
         }
@@ -111,21 +111,21 @@ impl Connection {
     }
 
     /// The context window of the session's model in tokens, if known. CLI agents report their context usage themselves.
-    pub(super) fn window(&self, seat: &ClientSession) -> Option<u32> {
-        let place = seat.place().clone();
-        let backend = self.gateway.api.agents.agent(place.key.agent())?.backend;
-        if place.model.is_none() && backend != native::BACKEND {
+    pub(super) fn window(&self, session: &ClientSession) -> Option<u32> {
+        let binding = session.binding().clone();
+        let backend = self.gateway.api.agents.agent(binding.key.agent())?.backend;
+        if binding.model.is_none() && backend != native::BACKEND {
             return None;
         }
         let survey = self.gateway.api.providers(&self.who).ok()?;
-        let of_agent = survey.agents.iter().find(|agent| agent.agent_id == place.key.agent().as_str());
-        let model = place.model.or_else(|| of_agent?.model.clone())?;
+        let of_agent = survey.agents.iter().find(|agent| agent.agent_id == binding.key.agent().as_str());
+        let model = binding.model.or_else(|| of_agent?.model.clone())?;
         let mut models = survey.providers.iter().flat_map(|provider| &provider.models);
         models.find(|info| info.model == model).map(|info| info.context_window)
     }
 
     pub(super) async fn set_mode(&self, params: &Value) -> Result<Value, Fault> {
-        let seat = self.seat(params)?;
+        let session = self.session(params)?;
         let word = params["modeId"].as_str().unwrap_or_default();
         let mode = Mode::parse(word).ok_or_else(|| {
             let known = Mode::ALL.map(Mode::as_str).join(", ");
@@ -135,7 +135,7 @@ impl Connection {
             // A mode decides for its principal, so the principal must be an approver.
             self.who.approver()?;
         }
-        seat.place().mode = mode;
+        session.binding().mode = mode;
         Ok(json!({}))
     }
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::client_session::ClientSession;
 use super::connection::Connection;
 use super::options::Mode;
-use super::passthrough::beside;
-use super::update_mapper::Question;
+use super::passthrough::merge_members;
+use super::update_mapper::PermissionRequest;
 use super::{tool_call_view, wire};
-use crate::calls::approvals::DecisionBody;
+use crate::api_types::DecisionBody;
 
 /// The duration of "Allow for one hour".
 const ONE_HOUR: Duration = Duration::from_secs(60 * 60);
@@ -33,50 +33,54 @@ const OPTIONS: [(&str, &str, &str); 4] = [
 
 impl Connection {
     /// Asks the client for permission, unless its mode answers.
-    pub(super) fn ask_leave(self: &Arc<Self>, seat: &Arc<ClientSession>, question: Question) {
-        let Some(over) = seat.opened(&question.id) else { return };
-        let (own, seat) = (Arc::clone(self), Arc::clone(seat));
+    pub(super) fn request_permission(
+        self: &Arc<Self>,
+        session: &Arc<ClientSession>,
+        request: PermissionRequest,
+    ) {
+        let Some(over) = session.register_request(&request.id) else { return };
+        let (own, session) = (Arc::clone(self), Arc::clone(session));
         self.spawn(async move {
             if own.who.approver().is_err() {
-                let what = format!("this call waits for an approver: {} ({})", question.reason, question.id);
-                return own.notice(&seat, &what).await;
+                let what = format!("this call waits for an approver: {} ({})", request.reason, request.id);
+                return own.notice(&session, &what).await;
             }
-            let mode = seat.place().mode;
-            let kind = question.call["kind"].as_str().unwrap_or("other");
-            let is_autorun = question.rules.iter().any(|rule| rule == AUTORUN_RULE);
+            let mode = session.binding().mode;
+            let kind = request.call["kind"].as_str().unwrap_or("other");
+            let is_autorun = request.rules.iter().any(|rule| rule == AUTORUN_RULE);
             if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_autorun) {
-                return own.decide(&seat, &question.id, decision, Some(mode)).await;
+                return own.decide(&session, &request.id, decision, Some(mode)).await;
             }
-            let params = match own.gateway.api.approval_call(&own.who, &question.id).await {
-                Ok(Some((tool, input))) => params(&seat, &question, (&tool, &input)),
+            let params = match own.gateway.api.approval_call(&own.who, &request.id).await {
+                Ok(Some((tool, input))) => params(&session, &request, &tool, &input),
                 Ok(None) => {
                     let why = "the arguments of the call were erased";
-                    return own.still_waits(&seat, &question.id, why).await;
+                    return own.still_waits(&session, &request.id, why).await;
                 }
-                Err(error) => return own.still_waits(&seat, &question.id, &error.message).await,
+                Err(error) => return own.still_waits(&session, &request.id, &error.message).await,
             };
-            let Some(mut asked) = own.ask(&seat.id, "session/request_permission", &params) else {
+            let Some(mut asked) = own.ask(&session.id, "session/request_permission", &params) else {
                 return;
             };
             let answer = tokio::select! {
                 answer = asked.answer() => answer,
                 () = over.cancelled() => {
                     let gone = wire::notification("$/cancel_request", &json!({ "requestId": asked.number }));
-                    return own.send(Some(&seat.id), gone).await;
+                    return own.send(Some(&session.id), gone).await;
                 }
             };
             match answer {
                 Some(Ok(answer)) if answer["outcome"]["outcome"] == "selected" => {
                     let chosen = answer["outcome"]["optionId"].as_str().unwrap_or_default();
                     if let Some((decision, ..)) = OPTIONS.iter().find(|(id, ..)| *id == chosen) {
-                        return own.decide(&seat, &question.id, decision, None).await;
+                        return own.decide(&session, &request.id, decision, None).await;
                     }
-                    own.still_waits(&seat, &question.id, "the client's answer is not one of the options")
+                    own.still_waits(&session, &request.id, "the client's answer is not one of the options")
                         .await;
                 }
-                Some(Ok(_)) => own.dismissed(&seat, &question).await,
+                Some(Ok(_)) => own.dismissed(&session, &request).await,
                 Some(Err(_)) => {
-                    own.still_waits(&seat, &question.id, "the client rejected the permission request").await
+                    own.still_waits(&session, &request.id, "the client rejected the permission request").await
                 }
                 None => {}
             }
@@ -85,26 +89,26 @@ impl Connection {
 
     /// The dialog was closed without an answer, which is how a client cancels its turn. Only a turn of this client is cancelled:
     /// a call in another client's turn keeps waiting.
-    async fn dismissed(&self, seat: &ClientSession, question: &Question) {
-        let own = match &*seat.running() {
-            Some(running) if running.turn.as_ref() == Some(&question.turn) => Some(running.token.clone()),
+    async fn dismissed(&self, session: &ClientSession, request: &PermissionRequest) {
+        let own = match &*session.running() {
+            Some(running) if running.turn.as_ref() == Some(&request.turn) => Some(running.token.clone()),
             _ => None,
         };
         match own {
             Some(own) => own.cancel(),
-            None => self.still_waits(seat, &question.id, "the dialog was closed without an answer").await,
+            None => self.still_waits(session, &request.id, "the dialog was closed without an answer").await,
         }
     }
 
-    async fn still_waits(&self, seat: &ClientSession, id: &str, why: &str) {
+    async fn still_waits(&self, session: &ClientSession, id: &str, why: &str) {
         let what = format!(
             "{why}, so the call keeps waiting: decide it with `tribune approvals allow {id}`, or deny it"
         );
-        self.notice(seat, &what).await;
+        self.notice(session, &what).await;
     }
 
     /// Records the decision as the client's principal.
-    async fn decide(&self, seat: &ClientSession, id: &str, decision: &str, mode: Option<Mode>) {
+    async fn decide(&self, session: &ClientSession, id: &str, decision: &str, mode: Option<Mode>) {
         let api = &self.gateway.api;
         let until = api.sessions.governance().storage.clock.now().plus(ONE_HOUR).to_string();
         let body = |decision: &str| DecisionBody {
@@ -125,34 +129,34 @@ impl Connection {
             Ok(decided) if decided.missing > 0 => {
                 let what =
                     format!("{} more must agree to `{id}`: see `tribune approvals list`", decided.missing);
-                self.notice(seat, &what).await;
+                self.notice(session, &what).await;
             }
             // Another approver was first.
             Ok(_) => {}
             Err(error) if error.code == "conflict" => {}
-            Err(error) => self.still_waits(seat, id, &error.message).await,
+            Err(error) => self.still_waits(session, id, &error.message).await,
         }
     }
 }
 
 /// The params of the permission request. They show the complete call as it would run, in Tribune's description: the agent's own
 /// description may differ, and events are redacted, including the text between the two marks of a secret.
-fn params(seat: &ClientSession, question: &Question, (tool, input): (&str, &Value)) -> Value {
-    let mut call = question.call.clone();
+fn params(session: &ClientSession, request: &PermissionRequest, tool: &str, input: &Value) -> Value {
+    let mut call = request.call.clone();
     if let Some(fields) = call.as_object_mut() {
         tool_call_view::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));
-        fields.extend(tool_call_view::shown(tool, input, &seat.place().folder.to_string_lossy()));
+        fields.extend(tool_call_view::shown(tool, input, &session.binding().folder.to_string_lossy()));
     }
     let option =
         |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });
     let options: Vec<Value> = OPTIONS.iter().map(option).collect();
-    let mut of_agent = question.of_agent.clone();
+    let mut of_agent = request.of_agent.clone();
     let mut meta = of_agent.remove("_meta").unwrap_or_default();
-    let mut tribune = json!({ "approval": question.id, "reason": question.reason });
+    let mut tribune = json!({ "approval": request.id, "reason": request.reason });
     if !of_agent.is_empty() {
         // Includes the agent's own options, from which Tribune chooses.
         tribune["agent_request"] = Value::Object(of_agent);
     }
-    beside(&mut meta, json!({ "tribune": tribune }));
-    json!({ "sessionId": seat.id, "toolCall": call, "options": options, "_meta": meta })
+    merge_members(&mut meta, json!({ "tribune": tribune }));
+    json!({ "sessionId": session.id, "toolCall": call, "options": options, "_meta": meta })
 }

@@ -8,72 +8,72 @@ use tribune_governance::turn::slash_tribune;
 use tribune_runtime::StopReason;
 use tribune_sessions::session::TurnEnd;
 
-use super::client_session::{ClientSession, Running};
+use super::client_session::{ClientSession, Running, TurnFailure};
 use super::connection::Connection;
-use super::passthrough::beside;
+use super::passthrough::merge_members;
 use super::update_mapper::{AcpMessage, chunk};
 use super::wire::Fault;
 use super::{content_blocks, slash_commands, wire};
 
 /// The running prompt of a client session. A client session has at most one.
 pub(super) struct Prompt {
-    seat: Arc<ClientSession>,
+    session: Arc<ClientSession>,
     token: CancellationToken,
 }
 
 impl Prompt {
     /// Claims the session, unless another prompt of this client is running in it.
-    pub(super) fn begin(seat: &Arc<ClientSession>, token: CancellationToken) -> Result<Self, Fault> {
-        let mut running = seat.running();
+    pub(super) fn begin(session: &Arc<ClientSession>, token: CancellationToken) -> Result<Self, Fault> {
+        let mut running = session.running();
         if running.is_some() {
             let what = "a prompt of this session is running: wait for its end, or cancel it";
             return Err(Fault::new(wire::INVALID_REQUEST, "busy", what));
         }
         *running = Some(Running { token: token.clone(), turn: None });
-        Ok(Self { seat: Arc::clone(seat), token })
+        Ok(Self { session: Arc::clone(session), token })
     }
 }
 
 impl Drop for Prompt {
     fn drop(&mut self) {
-        *self.seat.running() = None;
+        *self.session.running() = None;
     }
 }
 
 impl Connection {
     /// `session/cancel`: cancels the client's own prompt, or else the turn that is running in the session.
-    pub(super) fn cancel(self: &Arc<Self>, session: &str) {
-        let Some(seat) = self.state().seats.get(session).cloned() else { return };
-        if let Some(running) = &*seat.running() {
+    pub(super) fn cancel(self: &Arc<Self>, id: &str) {
+        let Some(session) = self.state().sessions.get(id).cloned() else { return };
+        if let Some(running) = &*session.running() {
             running.token.cancel();
             return;
         }
         let own = Arc::clone(self);
         self.spawn(async move {
             // An error means that no turn is running. A notification has no response, so the error is dropped.
-            let _ = own.gateway.api.session_cancel(&own.who, seat.key().as_str()).await;
+            let _ = own.gateway.api.session_cancel(&own.who, session.key().as_str()).await;
         });
     }
 
     pub(super) async fn prompt(self: &Arc<Self>, prompt: Prompt, params: &Value) -> Result<Value, Fault> {
-        let seat = &prompt.seat;
-        let content = content_blocks::read(&params["prompt"], &seat.place().folder)?;
+        let session = &prompt.session;
+        let content = content_blocks::read(&params["prompt"], &session.binding().folder)?;
         if let Some(answer) = slash_commands::answer(self, &content).await? {
             if let AcpMessage::Update(update) = chunk("agent_message_chunk", &answer) {
-                self.update(&seat.id, &update).await;
+                self.update(&session.id, &update).await;
             }
             return Ok(json!({ "stopReason": "end_turn" }));
         }
         let (title, is_tribune_command) =
             (content_blocks::title(&content), slash_tribune::is_meant(&content));
-        let (api, key) = (&self.gateway.api, self.attach(seat).await?);
-        let asking = seat.asks();
+        let (api, key) = (&self.gateway.api, self.attach(session).await?);
+        let pending = session.begin_turn();
         let asked = match api.turn_run(&self.who, key.as_str(), content.clone()).await {
             // The session was closed meanwhile, for inactivity or by another client. A prompt reopens it.
             Err(error) if error.code == "session_closed" => {
-                let told = seat.told.borrow().seq;
-                seat.follow_nothing(told);
-                let key = self.attach(seat).await?;
+                let seq = session.progress.borrow().seq;
+                session.stop_following(seq);
+                let key = self.attach(session).await?;
                 api.turn_run(&self.who, key.as_str(), content).await
             }
             asked => asked,
@@ -87,13 +87,13 @@ impl Connection {
                 false => ticket.accepted().await,
             },
         }?;
-        if let Some(running) = &mut *seat.running() {
+        if let Some(running) = &mut *session.running() {
             running.turn = Some(accepted.turn.clone());
         }
-        asking.begun(&accepted.turn);
+        pending.started(&accepted.turn);
         let session_id = ticket.session().map(|session| Arc::clone(&session.handle().session_id));
         if !is_tribune_command {
-            self.entitle(seat, session_id.as_deref().zip(title)).await;
+            self.set_title(session, session_id.as_deref(), title).await;
         }
         let mut ended = std::pin::pin!(ticket.ended());
         let end = tokio::select! {
@@ -104,52 +104,49 @@ impl Connection {
             }
         }?;
         // Every event of the turn is sent before the response to the prompt.
-        let mut told = seat.told.subscribe();
-        let told = told.wait_for(|told| told.is_over || told.seq >= end.last_seq).await;
-        let told = told.map(|told| told.clone()).unwrap_or_default();
-        let answer = told.answer.filter(|(turn, _)| *turn == end.turn).map(|(_, answer)| answer);
-        result(&end, told.failure, answer.unwrap_or_default())
+        let mut progress = session.progress.subscribe();
+        let progress = progress.wait_for(|progress| progress.is_over || progress.seq >= end.last_seq).await;
+        let progress = progress.map(|progress| progress.clone()).unwrap_or_default();
+        let response = progress.response.filter(|response| response.turn == end.turn);
+        result(&end, progress.failure, response.map(|response| response.fields).unwrap_or_default())
     }
 
     /// Sets the title of a session from its first prompt.
-    async fn entitle(&self, seat: &ClientSession, title: Option<(&str, String)>) {
-        let is_first = !std::mem::replace(&mut seat.place().has_title, true);
+    async fn set_title(&self, session: &ClientSession, session_id: Option<&str>, title: Option<String>) {
+        let is_first = !std::mem::replace(&mut session.binding().has_title, true);
         let now = self.gateway.api.sessions.governance().storage.clock.now().to_string();
         let mut update = json!({ "sessionUpdate": "session_info_update", "updatedAt": now });
-        if let Some((session_id, title)) = title.filter(|_| is_first) {
+        if let Some((session_id, title)) = session_id.zip(title).filter(|_| is_first) {
             // If this fails, `session/list` derives the title again.
             let _ = self.gateway.api.sessions.vault().entitle(session_id, &title).await;
             update["title"] = title.into();
         }
-        self.update(&seat.id, &update).await;
+        self.update(&session.id, &update).await;
     }
 }
 
 /// The response to a prompt, merged with the fields of the agent's own response.
-fn result(
-    end: &TurnEnd,
-    failure: Option<(String, String, String)>,
-    answer: Map<String, Value>,
-) -> Result<Value, Fault> {
+fn result(end: &TurnEnd, failure: Option<TurnFailure>, fields: Map<String, Value>) -> Result<Value, Fault> {
     let reason = match end.stop_reason {
         StopReason::EndTurn => "end_turn",
         StopReason::MaxTokens => "max_tokens",
         StopReason::Refusal => "refusal",
         StopReason::Cancelled | StopReason::Interrupted => "cancelled",
         StopReason::Error => {
-            let (_, code, message) = failure.filter(|(turn, ..)| *turn == end.turn).unwrap_or_else(|| {
-                let what = "the turn failed: its events say why".to_owned();
-                (String::new(), "error".to_owned(), what)
-            });
+            let failure = failure.filter(|failure| failure.turn == end.turn);
+            let (message, code) = failure.map_or_else(
+                || ("the turn failed: its events say why".to_owned(), "error".to_owned()),
+                |failure| (failure.message, failure.code),
+            );
             return Err(Fault::new(wire::INTERNAL, "turn_failed", format!("{message} ({code})")));
         }
     };
     let (input, output) = (end.usage.input_tokens, end.usage.output_tokens);
     let usage =
         json!({ "totalTokens": input.saturating_add(output), "inputTokens": input, "outputTokens": output });
-    let mut result = Value::Object(answer);
+    let mut result = Value::Object(fields);
     result["stopReason"] = reason.into();
-    beside(&mut result["usage"], usage);
-    beside(&mut result["_meta"], json!({ "tribune": { "turn": end.turn } }));
+    merge_members(&mut result["usage"], usage);
+    merge_members(&mut result["_meta"], json!({ "tribune": { "turn": end.turn } }));
     Ok(result)
 }

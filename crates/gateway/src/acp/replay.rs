@@ -9,8 +9,8 @@ use tribune_storage::vault::StoredEvent;
 
 use super::client_session::ClientSession;
 use super::connection::Connection;
-use super::forwarder::{EVENTS_AT_ONCE, Matter, When};
-use super::update_mapper::{Question, UpdateMapper};
+use super::forwarder::{EVENTS_AT_ONCE, EventTime, PermissionEvent};
+use super::update_mapper::{PermissionRequest, UpdateMapper};
 use super::wire::Fault;
 use crate::error::ApiError;
 
@@ -22,106 +22,113 @@ const NEWEST_MESSAGES: usize = 50;
 
 /// The stored messages of a session, as ACP updates.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct StoredMessages {
     /// In the original order: the turn, and the update.
-    said: Vec<(String, Value)>,
+    updates: Vec<(String, Value)>,
     /// The prompts, by turn.
-    begins: HashMap<String, Vec<Value>>,
+    prompts: HashMap<String, Vec<Value>>,
 }
 
-impl Words {
+impl StoredMessages {
     /// The prompt of a turn, as user message chunks.
-    pub(super) fn of(&self, turn: &str) -> &[Value] {
-        self.begins.get(turn).map_or(&[], Vec::as_slice)
+    pub(super) fn prompt_of(&self, turn: &str) -> &[Value] {
+        self.prompts.get(turn).map_or(&[], Vec::as_slice)
     }
 }
 
 /// Reads the stored messages. Fails if the principal may not use the session.
-pub(super) async fn words(
+pub(super) async fn stored_messages(
     connection: &Connection,
-    seat: &ClientSession,
-    reach: Reach,
-) -> Result<Words, Fault> {
-    let (api, key) = (&connection.gateway.api, seat.key());
+    session: &ClientSession,
+    scope: MessageScope,
+) -> Result<StoredMessages, Fault> {
+    let (api, key) = (&connection.gateway.api, session.key());
     connection.who.owns(&key)?;
     let governance = api.sessions.governance();
     let (vault, redactor) = (Arc::clone(&governance.storage.vault), Arc::clone(&governance.policy.redactor));
-    let words = api.readers.read(move |reader| {
-        let mut words = Words::default();
-        let Some(session) = reader.session(key.as_str())? else { return Ok(words) };
-        let limit = if reach == Reach::JustSaid { NEWEST_MESSAGES } else { MAX_MESSAGES };
-        for row in reader.messages(&session, limit)? {
-            let kind = match row.role.as_str() {
+    let messages = api.readers.read(move |reader| {
+        let mut messages = StoredMessages::default();
+        let Some(row) = reader.session(key.as_str())? else { return Ok(messages) };
+        let limit = if scope == MessageScope::NewestPrompts { NEWEST_MESSAGES } else { MAX_MESSAGES };
+        for message in reader.messages(&row, limit)? {
+            let kind = match message.role.as_str() {
                 "user" => "user_message_chunk",
-                "assistant" if reach == Reach::Everything => "agent_message_chunk",
+                "assistant" if scope == MessageScope::All => "agent_message_chunk",
                 _ => continue,
             };
-            let Some(turn) = row.turn else { continue };
-            let Some(content) = vault.content(&session.id, &row.content)? else { continue };
+            let Some(turn) = message.turn else { continue };
+            let Some(content) = vault.content(&row.id, &message.content)? else { continue };
             let content: Value = serde_json::from_slice(&content).unwrap_or_default();
             for update in chunks(kind, redactor.redact_json(&content)) {
                 if kind == "user_message_chunk" {
-                    words.begins.entry(turn.clone()).or_default().push(update.clone());
+                    messages.prompts.entry(turn.clone()).or_default().push(update.clone());
                 }
-                words.said.push((turn.clone(), update));
+                messages.updates.push((turn.clone(), update));
             }
         }
-        Ok(words)
+        Ok(messages)
     });
-    Ok(words.await.map_err(ApiError::from)?)
+    Ok(messages.await.map_err(ApiError::from)?)
 }
 
 /// Which stored messages are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum MessageScope {
     /// The newest prompts.
-    JustSaid,
+    NewestPrompts,
     /// All prompts.
-    Begins,
+    Prompts,
     /// All prompts and answers.
-    Everything,
+    All,
 }
 
 /// Replays everything up to `head`. Turns whose events are no longer stored are replayed from their messages. Returns the open
 /// permission requests.
-pub(super) async fn tell(
+pub(super) async fn send_missed(
     connection: &Arc<Connection>,
-    seat: &Arc<ClientSession>,
-    (subscription, teller): (&mut Subscription, &mut UpdateMapper),
+    session: &Arc<ClientSession>,
+    subscription: &mut Subscription,
+    mapper: &mut UpdateMapper,
     head: u64,
-) -> Result<Vec<Question>, Fault> {
+) -> Result<Vec<PermissionRequest>, Fault> {
     let is_cut = subscription.after() > 0;
-    let words = words(connection, seat, if is_cut { Reach::Everything } else { Reach::Begins }).await?;
+    let messages =
+        stored_messages(connection, session, if is_cut { MessageScope::All } else { MessageScope::Prompts })
+            .await?;
     if is_cut {
-        let kept = kept_turns(connection, seat, subscription.after()).await?;
-        for (_, update) in words.said.iter().filter(|(turn, _)| !kept.contains(turn)) {
-            connection.update(&seat.id, update).await;
+        let kept = kept_turns(connection, session, subscription.after()).await?;
+        for (_, update) in messages.updates.iter().filter(|(turn, _)| !kept.contains(turn)) {
+            connection.update(&session.id, update).await;
         }
     }
     let mut open = Vec::new();
     while let Some(events) = next(subscription, head).await? {
         for event in events {
-            update_open(connection.show(seat, teller, event, When::Before(&words)).await, &mut open);
+            update_open(
+                connection.forward_event(session, mapper, event, EventTime::Replayed(&messages)).await,
+                &mut open,
+            );
         }
     }
-    still_open(connection, seat, teller, (open, is_cut)).await
+    still_open(connection, session, mapper, open, is_cut).await
 }
 
-/// Like [`tell`], but sends nothing: only updates the state and returns the open permission requests.
-pub(super) async fn take_in(
+/// Like [`send_missed`], but sends nothing: only updates the state and returns the open permission requests.
+pub(super) async fn read_missed(
     connection: &Arc<Connection>,
-    seat: &Arc<ClientSession>,
-    (subscription, teller): (&mut Subscription, &mut UpdateMapper),
+    session: &Arc<ClientSession>,
+    subscription: &mut Subscription,
+    mapper: &mut UpdateMapper,
     head: u64,
-) -> Result<Vec<Question>, Fault> {
+) -> Result<Vec<PermissionRequest>, Fault> {
     let is_cut = subscription.after() > 0;
     let mut open = Vec::new();
     while let Some(events) = next(subscription, head).await? {
         for event in &events {
-            update_open(connection.take_in(seat, teller, event), &mut open);
+            update_open(connection.apply_event(session, mapper, event), &mut open);
         }
     }
-    still_open(connection, seat, teller, (open, is_cut)).await
+    still_open(connection, session, mapper, open, is_cut).await
 }
 
 /// The next batch of events up to `head`; `None` when `head` is reached.
@@ -134,11 +141,11 @@ async fn next(subscription: &mut Subscription, head: u64) -> Result<Option<Vec<S
     Ok(Some(events).filter(|events| !events.is_empty()))
 }
 
-fn update_open(matters: Vec<Matter>, open: &mut Vec<Question>) {
-    for matter in matters {
-        match matter {
-            Matter::Asked(question) => open.push(*question),
-            Matter::Decided(id) => open.retain(|question| question.id != id),
+fn update_open(permission_events: Vec<PermissionEvent>, open: &mut Vec<PermissionRequest>) {
+    for event in permission_events {
+        match event {
+            PermissionEvent::Requested(request) => open.push(*request),
+            PermissionEvent::Closed(id) => open.retain(|request| request.id != id),
         }
     }
 }
@@ -146,20 +153,21 @@ fn update_open(matters: Vec<Matter>, open: &mut Vec<Question>) {
 /// The permission requests that are still in the inbox. If the oldest events are gone, these can be more than the events show.
 async fn still_open(
     connection: &Connection,
-    seat: &ClientSession,
-    teller: &mut UpdateMapper,
-    (mut open, is_cut): (Vec<Question>, bool),
-) -> Result<Vec<Question>, Fault> {
+    session: &ClientSession,
+    mapper: &mut UpdateMapper,
+    mut open: Vec<PermissionRequest>,
+    is_cut: bool,
+) -> Result<Vec<PermissionRequest>, Fault> {
     let governance = connection.gateway.api.sessions.governance();
-    let waiting = governance.policy.gate.inbox.waiting_in(seat.key().as_str());
-    open.retain(|question| waiting.iter().any(|requested| requested.id == question.id));
+    let waiting = governance.policy.gate.inbox.waiting_in(session.key().as_str());
+    open.retain(|request| waiting.iter().any(|requested| requested.id == request.id));
     for requested in waiting.into_iter().filter(|_| is_cut) {
-        if open.iter().any(|question| question.id == requested.id) {
+        if open.iter().any(|request| request.id == requested.id) {
             continue;
         }
         let action = governance.action_of(&requested).await.map_err(ApiError::from)?;
         let input = action.map(|action| governance.policy.redactor.redact_json(&action.input));
-        open.push(teller.waits(&requested, &input.unwrap_or_default()));
+        open.push(mapper.register_waiting(&requested, &input.unwrap_or_default()));
     }
     Ok(open)
 }
@@ -167,10 +175,10 @@ async fn still_open(
 /// Turns whose events are stored from their start. The others are replayed from their messages.
 async fn kept_turns(
     connection: &Connection,
-    seat: &ClientSession,
+    session: &ClientSession,
     mut after: u64,
 ) -> Result<HashSet<String>, Fault> {
-    let (api, key) = (&connection.gateway.api, seat.key());
+    let (api, key) = (&connection.gateway.api, session.key());
     let mut kept = HashSet::new();
     loop {
         let page = api.session_events(&connection.who, key.as_str(), Some(after), None).await?;

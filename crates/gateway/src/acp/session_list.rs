@@ -12,7 +12,7 @@ use tribune_storage::vault::{SessionTitle, Vault};
 
 use super::connection::Connection;
 use super::content_blocks;
-use super::cwd::{FURTHER, OWN};
+use super::cwd::{ADDITIONAL_DIRECTORIES, OWN};
 use super::wire::Fault;
 use crate::error::ApiError;
 
@@ -56,12 +56,12 @@ impl Connection {
                 let _ = governance.storage.vault.entitle(&row.id, title).await;
             }
             let mut info = json!({
-                "sessionId": row.key, "cwd": row.workspace.as_deref().unwrap_or(OWN), "title": title,
+                "sessionId": row.key, "cwd": row.terms.workspace.as_deref().unwrap_or(OWN), "title": title,
                 "updatedAt": row.last_activity,
                 "_meta": { "tribune": { "agent": row.agent_id, "state": row.state.as_str(), "turns": row.turns } },
             });
-            if !row.further.is_empty() {
-                info[FURTHER] = json!(row.further);
+            if !row.terms.additional_directories.is_empty() {
+                info[ADDITIONAL_DIRECTORIES] = json!(row.terms.additional_directories);
             }
             sessions.push(info);
         }

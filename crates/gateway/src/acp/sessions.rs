@@ -12,8 +12,8 @@ use tribune_storage::store::SessionRow;
 use tribune_tools::mcp::IfRunning;
 
 use super::client_session::{ClientSession, SessionBinding};
-use super::connection::{Connection, MAX_SEATS};
-use super::cwd::{Chosen, FURTHER, OWN};
+use super::connection::{Connection, MAX_SESSIONS};
+use super::cwd::{ADDITIONAL_DIRECTORIES, Chosen, OWN};
 use super::mcp_servers::Sent;
 use super::options::{OWN_MODEL, modes};
 use super::update_mapper::UpdateMapper;
@@ -23,28 +23,35 @@ use super::{cwd, mcp_servers, replay, wire};
 /// The channel of sessions that this endpoint opens.
 const CHANNEL: &str = "acp";
 
+/// The folders that a client asks for.
+struct FolderRequest {
+    folder: Chosen,
+    /// `None` if the client may not choose them.
+    additional_directories: Option<Vec<String>>,
+}
+
 type Opened = Result<(Value, Option<Arc<ClientSession>>), Fault>;
 
 impl Connection {
     pub(super) async fn new_session(self: &Arc<Self>, params: &Value) -> Opened {
         let sent = mcp_servers::sent(&self.who, params)?;
-        let chosen = self.chosen(params)?;
+        let folders = self.folders(params)?;
         let (wanted, agent) = {
             let mut state = self.state();
-            let wishes = &mut state.wishes;
-            (wishes.session.take(), wishes.agent.clone())
+            let query = &mut state.query;
+            (query.session.take(), query.agent.clone())
         };
-        let seat = match wanted {
-            Some(key) => self.sit_down_again(key.to_string(), key, chosen).await?,
+        let session = match wanted {
+            Some(key) => self.reopen(key.to_string(), key, folders).await?,
             None => {
                 let key = self.new_key(agent)?;
-                self.sit_down(key.to_string(), key, chosen, None).await?
+                self.open_client_session(key.to_string(), key, folders, None).await?
             }
         };
-        self.furnish(&seat, sent).await;
-        self.start_here(&seat).await?;
-        let result = self.described(&seat, true);
-        Ok((result, Some(seat)))
+        self.start_mcp_servers(&session, sent).await;
+        self.follow_from_now(&session).await?;
+        let result = self.described(&session, true);
+        Ok((result, Some(session)))
     }
 
     /// A new, random session key.
@@ -61,115 +68,124 @@ impl Connection {
     }
 
     pub(super) async fn load(self: &Arc<Self>, params: &Value) -> Opened {
-        let seat = self.take_up(params).await?;
-        let (_attaching, anew) = (seat.attaching.lock().await, seat.follow_anew(0));
-        let (sessions, key) = (&self.gateway.api.sessions, seat.key());
+        let session = self.open_existing(params).await?;
+        let (_attaching, guard) = (session.attaching.lock().await, session.restart_following(0));
+        let (sessions, key) = (&self.gateway.api.sessions, session.key());
         let mut subscription = sessions.subscribe(&key, None).await?;
         let (_, head) = sessions.live(&key).await?;
-        let mut teller = UpdateMapper::new(&seat.place().folder);
-        let open = replay::tell(self, &seat, (&mut subscription, &mut teller), head).await?;
-        anew.with(subscription, teller);
-        for question in open {
-            self.ask_leave(&seat, question);
+        let mut mapper = UpdateMapper::new(&session.binding().folder);
+        let open = replay::send_missed(self, &session, &mut subscription, &mut mapper, head).await?;
+        guard.with(subscription, mapper);
+        for request in open {
+            self.request_permission(&session, request);
         }
-        let result = self.described(&seat, false);
-        Ok((result, Some(Arc::clone(&seat))))
+        let result = self.described(&session, false);
+        Ok((result, Some(Arc::clone(&session))))
     }
 
     pub(super) async fn resume(self: &Arc<Self>, params: &Value) -> Opened {
-        let seat = self.take_up(params).await?;
-        self.start_here(&seat).await?;
-        let result = self.described(&seat, false);
-        Ok((result, Some(seat)))
+        let session = self.open_existing(params).await?;
+        self.follow_from_now(&session).await?;
+        let result = self.described(&session, false);
+        Ok((result, Some(session)))
     }
 
     /// Prepares a forwarder for the events from now on, and asks the client about open permission requests.
-    async fn start_here(self: &Arc<Self>, seat: &Arc<ClientSession>) -> Result<(), Fault> {
-        let (sessions, key) = (&self.gateway.api.sessions, seat.key());
-        let _attaching = seat.attaching.lock().await;
+    async fn follow_from_now(self: &Arc<Self>, session: &Arc<ClientSession>) -> Result<(), Fault> {
+        let (sessions, key) = (&self.gateway.api.sessions, session.key());
+        let _attaching = session.attaching.lock().await;
         let (is_running, head) = sessions.live(&key).await?;
         // A running forwarder continues where it was.
-        let told = seat.told.borrow().clone();
-        let from = if told.is_over { head } else { told.seq.min(head) };
-        let mut teller = UpdateMapper::new(&seat.place().folder);
+        let progress = session.progress.borrow().clone();
+        let from = if progress.is_over { head } else { progress.seq.min(head) };
+        let mut mapper = UpdateMapper::new(&session.binding().folder);
         let waits = !sessions.governance().policy.gate.inbox.waiting_in(key.as_str()).is_empty();
         if !is_running && !waits {
-            let anew = seat.follow_anew(from);
-            anew.with(sessions.subscribe(&key, Some(from)).await?, teller);
+            let guard = session.restart_following(from);
+            guard.with(sessions.subscribe(&key, Some(from)).await?, mapper);
             return Ok(());
         }
-        let anew = seat.follow_anew(0);
+        let guard = session.restart_following(0);
         let mut subscription = sessions.subscribe(&key, None).await?;
-        let open = replay::take_in(self, seat, (&mut subscription, &mut teller), from).await?;
-        anew.with(subscription, teller);
-        for question in open {
-            self.ask_leave(seat, question);
+        let open = replay::read_missed(self, session, &mut subscription, &mut mapper, from).await?;
+        guard.with(subscription, mapper);
+        for request in open {
+            self.request_permission(session, request);
         }
         Ok(())
     }
 
     /// Opens an existing session.
-    async fn take_up(self: &Arc<Self>, params: &Value) -> Result<Arc<ClientSession>, Fault> {
+    async fn open_existing(self: &Arc<Self>, params: &Value) -> Result<Arc<ClientSession>, Fault> {
         let sent = mcp_servers::sent(&self.who, params)?;
-        let chosen = self.chosen(params)?;
+        let folders = self.folders(params)?;
         let row = self.known(params).await?;
         let key: SessionKey = row.key.parse().map_err(|_| not_found())?;
         let id = params["sessionId"].as_str().unwrap_or_default().to_owned();
-        let seat = self.sit_down_again(id, key, chosen).await?;
-        self.furnish(&seat, sent).await;
-        Ok(seat)
+        let session = self.reopen(id, key, folders).await?;
+        self.start_mcp_servers(&session, sent).await;
+        Ok(session)
     }
 
     /// The folder and the additional directories that a client asks for.
-    fn chosen(&self, params: &Value) -> Result<(Chosen, Option<Vec<String>>), Fault> {
+    fn folders(&self, params: &Value) -> Result<FolderRequest, Fault> {
         let home = &self.gateway.api.status.home;
-        Ok((cwd::chosen(&self.who, params, home)?, cwd::further(&self.who, params, home)?))
+        let folder = cwd::chosen(&self.who, params, home)?;
+        let additional_directories = cwd::additional_directories(&self.who, params, home)?;
+        Ok(FolderRequest { folder, additional_directories })
     }
 
     /// Starts the MCP servers that a client sent, and keeps the sentences about what is left out.
-    async fn furnish(&self, seat: &ClientSession, sent: Sent) {
-        let place = {
-            let mut place = seat.place();
-            place.servers = sent.servers.into();
-            place.clone()
+    async fn start_mcp_servers(&self, session: &ClientSession, sent: Sent) {
+        let binding = {
+            let mut binding = session.binding();
+            binding.servers = sent.servers.into();
+            binding.clone()
         };
-        let not_there = self.bring_servers(&place, IfRunning::Replace).await;
-        seat.place().left_out.extend(sent.left_out.into_iter().chain(not_there));
+        let unavailable = self.bring_servers(&binding, IfRunning::Replace).await;
+        session.binding().left_out.extend(sent.left_out.into_iter().chain(unavailable));
     }
 
     /// Reopens a session on its stored terms. Only sessions of this channel can work in a folder that the client chooses.
-    async fn sit_down_again(
+    async fn reopen(
         self: &Arc<Self>,
         id: String,
         key: SessionKey,
-        (chosen, further): (Chosen, Option<Vec<String>>),
+        folders: FolderRequest,
     ) -> Result<Arc<ClientSession>, Fault> {
+        let FolderRequest { folder: chosen, additional_directories } = folders;
         let api = &self.gateway.api;
         self.who.owns(&key)?;
         let row = api.sessions.row(&key).await?;
-        let before =
-            row.as_ref().and_then(|row| row.workspace.clone()).map(|folder| Chosen::Folder(folder.into()));
+        let before = row
+            .as_ref()
+            .and_then(|row| row.terms.workspace.clone())
+            .map(|folder| Chosen::Folder(folder.into()));
         let is_here = key.channel() == Some(CHANNEL);
         // A client that leaves `cwd` to the session also leaves the additional directories to it.
         let is_left = chosen == Chosen::Own && before.is_some();
-        let further = further.filter(|further| !(is_left && further.is_empty()));
+        let additional_directories =
+            additional_directories.filter(|folders| !(is_left && folders.is_empty()));
         let chosen = match chosen {
             Chosen::Folder(_) if is_here => chosen,
             _ => before.unwrap_or(Chosen::Own),
         };
-        let (further, elsewhere) = if is_here { (further, None) } else { (None, further) };
+        let (additional_directories, elsewhere) =
+            if is_here { (additional_directories, None) } else { (None, additional_directories) };
         let own = api.agents.agent(key.agent()).and_then(|agent| agent.model);
         let is_chosen = |row: &&SessionRow| {
-            row.backend == native::BACKEND && row.model != own && self.who.operator().is_ok()
+            row.terms.backend == native::BACKEND && row.terms.model != own && self.who.operator().is_ok()
         };
-        let model = row.as_ref().filter(is_chosen).and_then(|row| row.model.clone());
-        let seat = self.sit_down(id, key, (chosen, further), model).await?;
-        if let Some(further) = elsewhere.filter(|further| !further.is_empty()) {
+        let model = row.as_ref().filter(is_chosen).and_then(|row| row.terms.model.clone());
+        let session = self
+            .open_client_session(id, key, FolderRequest { folder: chosen, additional_directories }, model)
+            .await?;
+        if let Some(folders) = elsewhere.filter(|folders| !folders.is_empty()) {
             let why = "This session was not opened over ACP and keeps its folders.";
-            seat.place().left_out.push(cwd::out_of_reach(why, &further));
+            session.binding().left_out.push(cwd::out_of_reach(why, &folders));
         }
-        seat.place().has_title = row.is_some_and(|row| row.turns > 0);
-        Ok(seat)
+        session.binding().has_title = row.is_some_and(|row| row.turns > 0);
+        Ok(session)
     }
 
     /// The session that a client names, if it may use it. If the agent was changed before the first prompt, this is the session
@@ -181,7 +197,8 @@ impl Connection {
         let key: SessionKey = id.parse().map_err(|_| not_found())?;
         self.who.owns(&key)?;
         let sessions = &self.gateway.api.sessions;
-        let row = sessions.row(&key).await?.filter(|row| row.backend != RUN_BACKEND).ok_or_else(not_found)?;
+        let row =
+            sessions.row(&key).await?.filter(|row| row.terms.backend != RUN_BACKEND).ok_or_else(not_found)?;
         if row.turns > 0 || row.state != SessionState::Closed || key.channel() != Some(CHANNEL) {
             return Ok(row);
         }
@@ -198,45 +215,48 @@ impl Connection {
         Ok(newest)
     }
 
-    async fn sit_down(
+    async fn open_client_session(
         self: &Arc<Self>,
         id: String,
         key: SessionKey,
-        (chosen, further): (Chosen, Option<Vec<String>>),
+        folders: FolderRequest,
         model: Option<String>,
     ) -> Result<Arc<ClientSession>, Fault> {
-        let folder = match chosen {
+        let FolderRequest { folder, additional_directories } = folders;
+        let folder = match folder {
             Chosen::Own => PathBuf::from(OWN),
             Chosen::Folder(folder) => folder,
         };
-        let apart =
-            |further| workspace_roots::exclude_nested(FURTHER, &folder, further).map_err(Fault::params);
-        let further = further.map(apart).transpose()?;
-        let mut place = SessionBinding { further, ..SessionBinding::new(key, folder, model) };
-        let known = self.state().seats.get(&id).cloned();
-        if known.is_none() && self.state().seats.len() >= MAX_SEATS {
-            let what = format!("a connection has at most {MAX_SEATS} sessions open: close one");
+        let apart = |folders| {
+            workspace_roots::exclude_nested(ADDITIONAL_DIRECTORIES, &folder, folders).map_err(Fault::params)
+        };
+        let additional_directories = additional_directories.map(apart).transpose()?;
+        let mut binding =
+            SessionBinding { additional_directories, ..SessionBinding::new(key, folder, model) };
+        let known = self.state().sessions.get(&id).cloned();
+        if known.is_none() && self.state().sessions.len() >= MAX_SESSIONS {
+            let what = format!("a connection has at most {MAX_SESSIONS} sessions open: close one");
             return Err(Fault::new(wire::INVALID_REQUEST, "too_many_sessions", what));
         }
-        (place.folder, place.left_out) = self.open(&place).await?;
-        if let Some(seat) = known {
+        (binding.folder, binding.left_out) = self.open(&binding).await?;
+        if let Some(session) = known {
             // The client session is kept, because a running prompt holds it and must be answered.
-            *seat.place() = place;
-            seat.take_questions_back();
-            return Ok(seat);
+            *session.binding() = binding;
+            session.cancel_requests();
+            return Ok(session);
         }
-        let seat = ClientSession::new(id.clone(), place);
-        let before = self.state().seats.insert(id, Arc::clone(&seat));
+        let session = ClientSession::new(id.clone(), binding);
+        let before = self.state().sessions.insert(id, Arc::clone(&session));
         if let Some(before) = before {
-            before.leave();
+            before.detach();
         }
-        Ok(seat)
+        Ok(session)
     }
 
     /// Opens the session of a binding, if it is not open. Returns its workspace, and sentences about what the client asked for and
     /// does not get.
-    pub(super) async fn open(&self, place: &SessionBinding) -> Result<(PathBuf, Vec<String>), Fault> {
-        let SessionBinding { key, folder, further, model, .. } = place;
+    pub(super) async fn open(&self, binding: &SessionBinding) -> Result<(PathBuf, Vec<String>), Fault> {
+        let SessionBinding { key, folder, additional_directories, model, .. } = binding;
         self.who.owns(key)?;
         self.gateway.api.takes_work()?;
         let mut opener = self.who.opener();
@@ -244,14 +264,14 @@ impl Connection {
             // A model costs money, so only the operator chooses it.
             self.who.operator()?;
         }
-        opener.model.clone_from(model);
+        opener.requested.model.clone_from(model);
         let is_own = folder == Path::new(OWN);
-        opener.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
-        opener.further.clone_from(further);
+        opener.requested.workspace = (!is_own).then(|| folder.to_string_lossy().into_owned());
+        opener.requested.additional_directories.clone_from(additional_directories);
         let sessions = &self.gateway.api.sessions;
-        sessions.ensure(key.clone(), None, opener).await?;
+        sessions.ensure(key.clone(), opener).await?;
         let row = sessions.row(key).await?.ok_or_else(not_found)?;
-        let found = row.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
+        let found = row.terms.workspace.map_or_else(|| PathBuf::from(OWN), PathBuf::from);
         if !is_own && found != *folder {
             let what = format!(
                 "a turn is running in `{}`: use that folder as `cwd`, or wait for the turn to end",
@@ -259,14 +279,14 @@ impl Connection {
             );
             return Err(Fault::params(what));
         }
-        let left_out = match further {
-            Some(further) if row.further == *further => Vec::new(),
-            Some(further) if CLI_BACKENDS.contains(&row.backend.as_str()) => {
-                vec![cwd::out_of_reach("A CLI agent works in one folder.", further)]
+        let left_out = match additional_directories {
+            Some(folders) if row.terms.additional_directories == *folders => Vec::new(),
+            Some(folders) if CLI_BACKENDS.contains(&row.terms.backend.as_str()) => {
+                vec![cwd::out_of_reach("A CLI agent works in one folder.", folders)]
             }
             Some(_) => {
                 let what = format!(
-                    "a turn is running with other folders: use `{FURTHER}` from `session/list`, or wait for the turn to end"
+                    "a turn is running with other folders: use `{ADDITIONAL_DIRECTORIES}` from `session/list`, or wait for the turn to end"
                 );
                 return Err(Fault::params(what));
             }
@@ -275,11 +295,11 @@ impl Connection {
         Ok((found, left_out))
     }
 
-    fn described(&self, seat: &ClientSession, is_new: bool) -> Value {
-        let place = seat.place().clone();
-        let mut described = json!({ "modes": modes(place.mode), "configOptions": self.options(&place) });
+    fn described(&self, session: &ClientSession, is_new: bool) -> Value {
+        let binding = session.binding().clone();
+        let mut described = json!({ "modes": modes(binding.mode), "configOptions": self.options(&binding) });
         if is_new {
-            described["sessionId"] = seat.id.clone().into();
+            described["sessionId"] = session.id.clone().into();
         }
         described
     }
@@ -289,7 +309,7 @@ impl Connection {
         if row.state != SessionState::Closed {
             self.gateway.api.session_close(&self.who, &row.key).await?;
         }
-        self.get_up(params);
+        self.remove_session(params);
         Ok(json!({}))
     }
 
@@ -297,33 +317,33 @@ impl Connection {
     pub(super) async fn delete(&self, params: &Value) -> Result<Value, Fault> {
         let row = self.known(params).await?;
         self.gateway.api.session_forget(&self.who, &row.key).await?;
-        self.get_up(params);
+        self.remove_session(params);
         Ok(json!({}))
     }
 
-    fn get_up(&self, params: &Value) {
+    fn remove_session(&self, params: &Value) {
         let id = params["sessionId"].as_str().unwrap_or_default();
-        let seat = self.state().seats.remove(id);
-        if let Some(seat) = seat {
-            seat.leave();
+        let session = self.state().sessions.remove(id);
+        if let Some(session) = session {
+            session.detach();
         }
     }
 
     pub(super) async fn set_option(self: &Arc<Self>, params: &Value) -> Opened {
-        let seat = self.seat(params)?;
+        let session = self.session(params)?;
         let Some(value) = params["value"].as_str() else {
             return Err(Fault::params("`value` must be a string"));
         };
         let running = "a turn is running: try again when it has ended";
-        let key = seat.key();
-        if seat.running().is_some() || self.gateway.api.sessions.live(&key).await?.0 {
+        let key = session.key();
+        if session.running().is_some() || self.gateway.api.sessions.live(&key).await?.0 {
             return Err(Fault::new(wire::INVALID_REQUEST, "busy", running));
         }
-        let attaching = seat.attaching.lock().await;
+        let attaching = session.attaching.lock().await;
         match params["configId"].as_str().unwrap_or_default() {
-            "agent" => self.change_agent(&seat, self.agent_named(value)?).await?,
+            "agent" => self.change_agent(&session, self.agent_named(value)?).await?,
             "model" => {
-                let offered = self.options(&seat.place());
+                let offered = self.options(&session.binding());
                 let models = offered.iter().find(|option| option["id"] == "model");
                 let known = models.and_then(|option| option["options"].as_array());
                 if !known.is_some_and(|known| known.iter().any(|option| option["value"] == value)) {
@@ -331,23 +351,23 @@ impl Connection {
                     return Err(Fault::params(what));
                 }
                 let model = Some(value.to_owned()).filter(|value| value != OWN_MODEL);
-                let place = SessionBinding { model, ..seat.place().clone() };
-                self.open(&place).await?;
-                *seat.place() = place;
+                let binding = SessionBinding { model, ..session.binding().clone() };
+                self.open(&binding).await?;
+                *session.binding() = binding;
                 // Changing the model may have closed and reopened the session.
-                let told = seat.told.borrow().seq;
-                seat.follow_nothing(told);
+                let seq = session.progress.borrow().seq;
+                session.stop_following(seq);
             }
             _ => return Err(Fault::params("`configId` is not an option: the options are agent and model")),
         }
         drop(attaching);
-        let options = self.options(&seat.place());
+        let options = self.options(&session.binding());
         Ok((json!({ "configOptions": options }), None))
     }
 
     /// Changes the agent of a session that has no turns. The session gets a new key; the client keeps its session id.
-    async fn change_agent(&self, seat: &Arc<ClientSession>, agent: AgentId) -> Result<(), Fault> {
-        let before = seat.key();
+    async fn change_agent(&self, session: &Arc<ClientSession>, agent: AgentId) -> Result<(), Fault> {
+        let before = session.key();
         if *before.agent() == agent {
             return Ok(());
         }
@@ -359,7 +379,7 @@ impl Connection {
                 "the agent of a session cannot be changed after the first prompt: open another session";
             return Err(Fault::params(what));
         }
-        let own = usize::from(!seat.told.borrow().is_over);
+        let own = usize::from(!session.progress.borrow().is_over);
         if sessions.followers(&before) > own {
             // The other clients would stay on a closed session.
             let what = "another client has this session open: open a new session for another agent";
@@ -368,10 +388,10 @@ impl Connection {
         let after = SessionKey::direct(&agent, CHANNEL, "local", peer)
             .map_err(|error| Fault::params(error.to_string()))?;
         self.who.owns(&after)?;
-        let mut place = SessionBinding { key: after, model: None, ..seat.place().clone() };
-        place.left_out.extend(self.open(&place).await?.1);
-        *seat.place() = place;
-        seat.follow_nothing(0);
+        let mut binding = SessionBinding { key: after, model: None, ..session.binding().clone() };
+        binding.left_out.extend(self.open(&binding).await?.1);
+        *session.binding() = binding;
+        session.stop_following(0);
         // The old session is empty; leaving it open would only use a session slot.
         let _ = self.gateway.api.session_close(&self.who, before.as_str()).await;
         Ok(())

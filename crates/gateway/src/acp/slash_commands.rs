@@ -9,7 +9,7 @@ use tribune_runtime::ContentBlock;
 
 use super::connection::Connection;
 use super::wire::Fault;
-use crate::calls::approvals::ApprovalList;
+use crate::api_types::ApprovalList;
 use crate::principal::Principal;
 
 /// Maximum lines of an answer.

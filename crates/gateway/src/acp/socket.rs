@@ -10,7 +10,7 @@ use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Connection, Outgoing, Wishes};
+use super::connection::{ConnectQuery, Connection, Outgoing};
 use super::http::{CONNECTION_ID, new_id};
 use crate::connection_limit::ConnectionSlot;
 use crate::gateway::{Gateway, READ_BUFFER, WRITE_BUFFER};
@@ -37,7 +37,7 @@ pub(super) fn upgraded(
     gateway: Arc<Gateway>,
     slot: Arc<ConnectionSlot>,
     who: Principal,
-    wishes: Wishes,
+    query: ConnectQuery,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let limit = gateway.limits.max_message_bytes;
@@ -50,7 +50,7 @@ pub(super) fn upgraded(
     let tasks = gateway.tasks.clone();
     let mut response = upgrade.on_upgrade(move |socket| async move {
         // Tracked, so that shutdown waits for it.
-        let _ = tasks.spawn(serve(gateway, socket, who, wishes, slot)).await;
+        let _ = tasks.spawn(serve(gateway, socket, who, query, slot)).await;
     });
     if let Ok(id) = HeaderValue::from_str(&new_id()) {
         response.headers_mut().insert(CONNECTION_ID, id);
@@ -66,11 +66,11 @@ async fn serve(
     gateway: Arc<Gateway>,
     socket: WebSocket,
     who: Principal,
-    wishes: Wishes,
+    query: ConnectQuery,
     slot: Arc<ConnectionSlot>,
 ) {
     gateway.metrics.connected();
-    let (connection, messages) = Connection::new(Arc::clone(&gateway), who, wishes);
+    let (connection, messages) = Connection::new(Arc::clone(&gateway), who, query);
     tokio::select! {
         () = run(&connection, socket, messages) => {}
         () = slot.gone() => {}

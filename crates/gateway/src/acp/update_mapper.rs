@@ -11,7 +11,9 @@ use tribune_ledger::{EntryQuality, LedgerEntry};
 use tribune_records::approval::record::Requested;
 use tribune_runtime::{EventKind, MESSAGE_CHUNK_META, RuntimeEvent, TERMINAL_CREATED, THOUGHT_CHUNK_META};
 
-use super::passthrough::{Around, OURS, beside, came, opened, words};
+use super::passthrough::{
+    ChunkEnvelope, OUR_PREFIX, agent_session_opened, agent_update, merge_members, text_chunk,
+};
 use super::slash_commands::OfAgent;
 use super::terminals::Terminals;
 use super::tool_call_view;
@@ -22,30 +24,30 @@ pub(super) enum AcpMessage {
     /// A `session/update`.
     Update(Value),
     /// A `session/update` of the agent, with the other members of its message.
-    Said { update: Value, beside: Map<String, Value> },
+    AgentUpdate { update: Value, beside: Map<String, Value> },
     /// An extension notification of the agent.
-    Aside { method: String, params: Value },
+    AgentExtension { method: String, params: Value },
     /// The agent's response to the prompt of a turn, whose fields go into the response to the client.
-    Answered { turn: String, answer: Map<String, Value> },
+    AgentResponse { turn: String, answer: Map<String, Value> },
     /// A turn starts. Its prompt is sent to clients that did not write it.
-    Began { turn: String },
+    TurnStarted { turn: String },
     /// A call waits for approval.
-    Asked(Question),
+    PermissionRequested(PermissionRequest),
     /// A permission request is closed.
-    Decided { id: String },
+    PermissionClosed { id: String },
     /// The turn failed.
-    Failed { turn: String, code: String, message: String },
+    TurnFailed { turn: String, code: String, message: String },
     /// A notice to people that is not the agent's text.
     Notice(String),
     /// The agent's slash commands, which are listed with Tribune's.
     Commands(OfAgent),
     /// The tokens of the turn's newest model request, input and output.
-    Used { tokens: u64 },
+    ContextUsed { tokens: u64 },
 }
 
 /// A call that waits for approval.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Question {
+pub(super) struct PermissionRequest {
     /// The approval id.
     pub(super) id: String,
     /// The call, as a tool call update.
@@ -81,8 +83,8 @@ pub(super) struct UpdateMapper {
     /// Terminals that were given to the agent in this turn.
     terminals: Terminals,
     /// The agent's own messages around its text chunks, and around its thought chunks.
-    around_message: Option<Around>,
-    around_thought: Option<Around>,
+    around_message: Option<ChunkEnvelope>,
+    around_thought: Option<ChunkEnvelope>,
 }
 
 /// A permission request of the agent: the call, and the other members.
@@ -139,14 +141,14 @@ impl UpdateMapper {
     }
 
     /// Maps an event to messages and actions.
-    pub(super) fn tell(&mut self, event: RuntimeEvent) -> Vec<AcpMessage> {
+    pub(super) fn messages(&mut self, event: RuntimeEvent) -> Vec<AcpMessage> {
         let RuntimeEvent { seq, kind } = event;
         match kind {
             EventKind::TextDelta { text } => {
-                vec![words(&mut self.around_message, "agent_message_chunk", &text)]
+                vec![text_chunk(&mut self.around_message, "agent_message_chunk", &text)]
             }
             EventKind::ReasoningDelta { text } => {
-                vec![words(&mut self.around_thought, "agent_thought_chunk", &text)]
+                vec![text_chunk(&mut self.around_thought, "agent_thought_chunk", &text)]
             }
             EventKind::TurnStarted { turn } => {
                 self.turn.clone_from(&turn);
@@ -157,25 +159,25 @@ impl UpdateMapper {
                 self.requests.clear();
                 self.terminals = Terminals::default();
                 (self.around_message, self.around_thought) = (None, None);
-                vec![AcpMessage::Began { turn }]
+                vec![AcpMessage::TurnStarted { turn }]
             }
-            EventKind::ToolCall { id, name, input } => self.called(&id, &name, &input),
-            EventKind::ToolCallUpdate { id, input_delta } => self.written(&id, &input_delta),
-            EventKind::PolicyGate { entry } => self.judged(&entry).into_iter().collect(),
+            EventKind::ToolCall { id, name, input } => self.on_tool_call(&id, &name, &input),
+            EventKind::ToolCallUpdate { id, input_delta } => self.on_input_delta(&id, &input_delta),
+            EventKind::PolicyGate { entry } => self.on_verdict(&entry).into_iter().collect(),
             EventKind::ToolResult { id, content, is_error } => {
                 // The result of a call goes into the next model request.
                 self.tokens_before = self.tokens;
-                self.over(&id, &content, is_error)
+                self.on_result(&id, &content, is_error)
             }
-            EventKind::LedgerAppend { entry } => self.recorded(&entry),
-            EventKind::ApprovalRequested { id, entry } => self.asked(id, &entry),
-            EventKind::ApprovalDecided { id, state } => self.decided(id, &state),
+            EventKind::LedgerAppend { entry } => self.on_ledger_entry(&entry),
+            EventKind::ApprovalRequested { id, entry } => self.on_approval_requested(id, &entry),
+            EventKind::ApprovalDecided { id, state } => self.on_approval_decided(id, &state),
             EventKind::UsageUpdate { input_tokens, output_tokens } => {
                 self.tokens = u64::from(input_tokens) + u64::from(output_tokens);
-                vec![AcpMessage::Used { tokens: self.tokens.saturating_sub(self.tokens_before) }]
+                vec![AcpMessage::ContextUsed { tokens: self.tokens.saturating_sub(self.tokens_before) }]
             }
             EventKind::Error { code, message } => {
-                vec![AcpMessage::Failed { turn: self.turn.clone(), code, message }]
+                vec![AcpMessage::TurnFailed { turn: self.turn.clone(), code, message }]
             }
             EventKind::Notice { message, .. } => vec![AcpMessage::Notice(message)],
             EventKind::Ungoverned { tool, what, .. } => {
@@ -187,15 +189,15 @@ impl UpdateMapper {
                     "a mailbox message from {from} was added to this turn's prompt"
                 ))]
             }
-            EventKind::AgentUpdate { kind, line } => self.agent_said(&kind, &line),
+            EventKind::AgentUpdate { kind, line } => self.on_agent_message(&kind, &line),
             EventKind::Done { .. } => {
                 let around = [self.around_thought.take(), self.around_message.take()];
-                around.into_iter().flatten().filter_map(Around::untold).collect()
+                around.into_iter().flatten().filter_map(ChunkEnvelope::unsent).collect()
             }
         }
     }
 
-    fn called(&mut self, id: &str, name: &str, input: &Value) -> Vec<AcpMessage> {
+    fn on_tool_call(&mut self, id: &str, name: &str, input: &Value) -> Vec<AcpMessage> {
         // The second and later parts of one agent call have the ids `ID.2`, `ID.3`.
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         let of_agent =
@@ -228,19 +230,19 @@ impl UpdateMapper {
     }
 
     /// A part of a call's input, while the model generates it.
-    fn written(&mut self, id: &str, delta: &str) -> Vec<AcpMessage> {
-        let mut told = Vec::new();
+    fn on_input_delta(&mut self, id: &str, delta: &str) -> Vec<AcpMessage> {
+        let mut messages = Vec::new();
         if !self.calls.contains_key(id) {
             let acp_id = self.acp_id(id);
             let shown = fields(json!({ "toolCallId": acp_id, "title": "…", "status": "pending" }));
             self.calls
                 .insert(id.to_owned(), Call { id: acp_id, shown: shown.clone(), is_agent_reported: false });
-            told.push(update("tool_call", shown));
+            messages.push(update("tool_call", shown));
         }
         if let Some(call) = self.calls.get(id) {
-            told.push(about(&call.id, json!({ "input_delta": delta })));
+            messages.push(about(&call.id, json!({ "input_delta": delta })));
         }
-        told
+        messages
     }
 
     /// The client's id of a call. Call ids are unique within a turn only, so the turn is part of it.
@@ -248,7 +250,7 @@ impl UpdateMapper {
         format!("t{}-{id}", self.turn_seq)
     }
 
-    fn judged(&mut self, entry: &LedgerEntry) -> Option<AcpMessage> {
+    fn on_verdict(&mut self, entry: &LedgerEntry) -> Option<AcpMessage> {
         let call = entry.parents.iter().find_map(|parent| self.entries.get(&parent.to_string()))?;
         let call = self.calls.get(call)?;
         let verdict = &entry.payload;
@@ -268,20 +270,20 @@ impl UpdateMapper {
         Some(update("tool_call_update", shown))
     }
 
-    fn over(&mut self, id: &str, content: &str, is_error: bool) -> Vec<AcpMessage> {
+    fn on_result(&mut self, id: &str, content: &str, is_error: bool) -> Vec<AcpMessage> {
         let Some(call) = self.calls.get_mut(id) else { return Vec::new() };
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         if let Some((shown_in, content)) = self.terminals.over(id, content) {
             if shown_in == call.id {
                 call.shown.insert("content".to_owned(), content.clone().into());
             }
-            told.push(update(
+            messages.push(update(
                 "tool_call_update",
                 fields(json!({ "toolCallId": shown_in, "content": content })),
             ));
         }
         if call.is_agent_reported && !is_error {
-            return told;
+            return messages;
         }
         let status = if is_error { "failed" } else { "completed" };
         let mut said = vec![json!({ "type": "content", "content": { "type": "text", "text": content } })];
@@ -289,11 +291,11 @@ impl UpdateMapper {
         let changes = call.shown.get("content").and_then(Value::as_array);
         said.splice(0..0, changes.into_iter().flatten().cloned());
         let shown = json!({ "toolCallId": call.id, "status": status, "content": said, "rawOutput": content });
-        told.push(update("tool_call_update", fields(shown)));
-        told
+        messages.push(update("tool_call_update", fields(shown)));
+        messages
     }
 
-    fn recorded(&mut self, entry: &LedgerEntry) -> Vec<AcpMessage> {
+    fn on_ledger_entry(&mut self, entry: &LedgerEntry) -> Vec<AcpMessage> {
         let call_id = entry.payload.get("call_id").and_then(Value::as_str).unwrap_or_default();
         let word = match entry.quality {
             EntryQuality::ToolCall => "call",
@@ -301,22 +303,22 @@ impl UpdateMapper {
             _ => return Vec::new(),
         };
         let Some(call) = self.calls.get(call_id) else { return Vec::new() };
-        let told = about(&call.id, json!({ word: entry.cid.to_string() }));
+        let messages = about(&call.id, json!({ word: entry.cid.to_string() }));
         if entry.quality == EntryQuality::ToolCall {
             self.entries.insert(entry.cid.to_string(), call_id.to_owned());
         }
-        vec![told]
+        vec![messages]
     }
 
-    fn asked(&mut self, id: String, entry: &LedgerEntry) -> Vec<AcpMessage> {
+    fn on_approval_requested(&mut self, id: String, entry: &LedgerEntry) -> Vec<AcpMessage> {
         let word = |name: &str| entry.payload.get(name).and_then(Value::as_str).unwrap_or_default();
         let Some(call) = self.calls.get(word("call_id")) else { return Vec::new() };
         let mut shown = call.shown.clone();
         shown.insert("status".to_owned(), "pending".into());
         let meta = json!({ "approval": id, "request": entry.cid.to_string() });
-        beside(shown.entry("_meta").or_insert(Value::Null), json!({ "tribune": meta }));
+        merge_members(shown.entry("_meta").or_insert(Value::Null), json!({ "tribune": meta }));
         let of_agent = self.request(word("call_id")).map(|request| request.beside.clone());
-        let told = about(&call.id, meta);
+        let messages = about(&call.id, meta);
         let waiting = WaitingCall {
             call_id: word("call_id").to_owned(),
             entry: word("call").to_owned(),
@@ -330,18 +332,25 @@ impl UpdateMapper {
         let turn = self.turn.clone();
         let of_agent = of_agent.unwrap_or_default();
         vec![
-            told,
-            AcpMessage::Asked(Question { id, call: Value::Object(shown), turn, reason, rules, of_agent }),
+            messages,
+            AcpMessage::PermissionRequested(PermissionRequest {
+                id,
+                call: Value::Object(shown),
+                turn,
+                reason,
+                rules,
+                of_agent,
+            }),
         ]
     }
 
-    fn decided(&mut self, id: String, state: &str) -> Vec<AcpMessage> {
-        let mut told = Vec::new();
+    fn on_approval_decided(&mut self, id: String, state: &str) -> Vec<AcpMessage> {
+        let mut messages = Vec::new();
         if let Some(WaitingCall { call_id, entry, call, mut held }) = self.waiting.remove(&id) {
-            told.push(about(&call.id, json!({ "approval": id, "state": state })));
+            messages.push(about(&call.id, json!({ "approval": id, "state": state })));
             if !held.is_empty() {
                 held.insert("toolCallId".to_owned(), call.id.clone().into());
-                told.push(update("tool_call_update", held));
+                messages.push(update("tool_call_update", held));
             }
             // The result is reported under the id of the call's turn, which may have ended.
             if self.calls.get(&call_id).is_none_or(|known| known.id != call.id) {
@@ -349,12 +358,12 @@ impl UpdateMapper {
             }
             self.entries.insert(entry, call_id);
         }
-        told.push(AcpMessage::Decided { id });
-        told
+        messages.push(AcpMessage::PermissionClosed { id });
+        messages
     }
 
     /// Registers a call that waits for approval and whose events are no longer stored.
-    pub(super) fn waits(&mut self, requested: &Requested, input: &Value) -> Question {
+    pub(super) fn register_waiting(&mut self, requested: &Requested, input: &Value) -> PermissionRequest {
         let id = requested.id.clone();
         let mut shown = tool_call_view::shown(&requested.tool, input, &self.folder);
         shown.insert("toolCallId".to_owned(), id.clone().into());
@@ -365,29 +374,32 @@ impl UpdateMapper {
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
         let (turn, of_agent) = (String::new(), Map::new());
-        Question { id, call: Value::Object(shown), turn, reason, rules, of_agent }
+        PermissionRequest { id, call: Value::Object(shown), turn, reason, rules, of_agent }
     }
 
     /// Maps a raw message of an ACP agent.
-    fn agent_said(&mut self, kind: &str, line: &str) -> Vec<AcpMessage> {
+    fn on_agent_message(&mut self, kind: &str, line: &str) -> Vec<AcpMessage> {
         let Ok(mut line) = serde_json::from_str::<Value>(line) else { return Vec::new() };
         let mut beside = fields(line["params"].take());
         match kind {
             "session/prompt" => {
                 let answer = fields(line["result"].take());
-                return vec![AcpMessage::Answered { turn: self.turn.clone(), answer }];
+                return vec![AcpMessage::AgentResponse { turn: self.turn.clone(), answer }];
             }
             // The client got its response before the agent was started, so the agent's response follows as an update.
             "session/new" | "session/load" | "session/resume" => {
-                return vec![opened(fields(line["result"].take()))];
+                return vec![agent_session_opened(fields(line["result"].take()))];
             }
-            "session/request_permission" => return self.agent_asked(beside),
+            "session/request_permission" => return self.on_agent_request(beside),
             TERMINAL_CREATED => {
                 self.terminals.opened(&beside);
                 return Vec::new();
             }
-            method if method.starts_with('_') && !method.starts_with(OURS) => {
-                return vec![AcpMessage::Aside { method: method.to_owned(), params: Value::Object(beside) }];
+            method if method.starts_with('_') && !method.starts_with(OUR_PREFIX) => {
+                return vec![AcpMessage::AgentExtension {
+                    method: method.to_owned(),
+                    params: Value::Object(beside),
+                }];
             }
             _ => {}
         }
@@ -395,12 +407,12 @@ impl UpdateMapper {
         beside.remove("sessionId");
         match kind {
             MESSAGE_CHUNK_META => {
-                let around = Around::new(said, beside);
-                self.around_message.replace(around).and_then(Around::untold).into_iter().collect()
+                let around = ChunkEnvelope::new(said, beside);
+                self.around_message.replace(around).and_then(ChunkEnvelope::unsent).into_iter().collect()
             }
             THOUGHT_CHUNK_META => {
-                let around = Around::new(said, beside);
-                self.around_thought.replace(around).and_then(Around::untold).into_iter().collect()
+                let around = ChunkEnvelope::new(said, beside);
+                self.around_thought.replace(around).and_then(ChunkEnvelope::unsent).into_iter().collect()
             }
             "tool_call" | "tool_call_update" => {
                 tool_call_view::as_clients_know_it(&mut said, &self.folder);
@@ -427,7 +439,7 @@ impl UpdateMapper {
                     shown.remove("sessionUpdate");
                     self.calls.insert(id.clone(), Call { id, shown, is_agent_reported: true });
                 }
-                vec![came(said, beside)]
+                vec![agent_update(said, beside)]
             }
             "available_commands_update" => {
                 vec![AcpMessage::Commands(OfAgent { said, beside })]
@@ -437,19 +449,19 @@ impl UpdateMapper {
                 let said = json!({ "sessionUpdate": "session_info_update", "_meta": { "tribune": { "agent_update": said } } });
                 vec![AcpMessage::Update(said)]
             }
-            _ => vec![came(said, beside)],
+            _ => vec![agent_update(said, beside)],
         }
     }
 
     /// Merges the agent's permission request into its call.
-    fn agent_asked(&mut self, mut params: Map<String, Value>) -> Vec<AcpMessage> {
+    fn on_agent_request(&mut self, mut params: Map<String, Value>) -> Vec<AcpMessage> {
         let mut call = fields(params.remove("toolCall").unwrap_or_default());
         params.remove("sessionId");
         tool_call_view::as_clients_know_it(&mut call, &self.folder);
         let Some(id) = call.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
             return Vec::new();
         };
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         if let Some(known) = self.calls.get_mut(&id) {
             known.shown.extend(call.iter().map(|(name, value)| (name.clone(), value.clone())));
             known.shown.insert("toolCallId".to_owned(), known.id.clone().into());
@@ -458,13 +470,13 @@ impl UpdateMapper {
                 waiting.hold(&mut said);
             }
             said.insert("toolCallId".to_owned(), known.id.clone().into());
-            told.push(update("tool_call_update", said));
+            messages.push(update("tool_call_update", said));
         } else {
             // People see Tribune's description of the call; the agent's own goes with the request.
             params.insert("toolCall".to_owned(), Value::Object(call.clone()));
         }
         self.requests.insert(id, AgentRequest { call, beside: params });
-        told
+        messages
     }
 
     /// The agent's permission request for a call, by Tribune's call id. The later parts of one agent call have the ids `ID.2`,

@@ -4,18 +4,18 @@ use tribune_runtime::StopReason;
 
 use super::*;
 
-fn teller() -> UpdateMapper {
-    let mut teller = UpdateMapper::new(Path::new("/srv/project"));
-    teller.tell(event(5, EventKind::TurnStarted { turn: "b3:turn".into() }));
-    teller
+fn mapper() -> UpdateMapper {
+    let mut mapper = UpdateMapper::new(Path::new("/srv/project"));
+    mapper.messages(event(5, EventKind::TurnStarted { turn: "b3:turn".into() }));
+    mapper
 }
 
 fn event(seq: u64, kind: EventKind) -> RuntimeEvent {
     RuntimeEvent { seq, kind }
 }
 
-fn update(told: &[AcpMessage]) -> &Value {
-    match told {
+fn update(messages: &[AcpMessage]) -> &Value {
+    match messages {
         [AcpMessage::Update(update)] => update,
         other => panic!("{other:?}"),
     }
@@ -43,10 +43,12 @@ fn entry(quality: EntryQuality, parents: Vec<Cid>, payload: Value) -> Box<Ledger
 
 #[test]
 fn a_call_is_reported_from_request_to_result() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let input = json!({ "path": "src/a.rs", "old": "1", "new": "2" });
-    let called = teller
-        .tell(event(6, EventKind::ToolCall { id: "c1".into(), name: "edit".into(), input: input.clone() }));
+    let called = mapper.messages(event(
+        6,
+        EventKind::ToolCall { id: "c1".into(), name: "edit".into(), input: input.clone() },
+    ));
     assert_eq!(
         *update(&called),
         json!({
@@ -57,14 +59,14 @@ fn a_call_is_reported_from_request_to_result() {
     );
     let call = entry(EntryQuality::ToolCall, Vec::new(), json!({ "call_id": "c1" }));
     let cid = call.cid;
-    let recorded = teller.tell(event(7, EventKind::LedgerAppend { entry: call }));
+    let recorded = mapper.messages(event(7, EventKind::LedgerAppend { entry: call }));
     assert_eq!(update(&recorded)["_meta"]["tribune"], json!({ "call": cid.to_string() }));
     let verdict = json!({ "decision": "deny", "rules": ["a.b"], "reason": "because" });
     let judged = entry(EntryQuality::PolicyVerdict, vec![cid], verdict);
-    let told = teller.tell(event(8, EventKind::PolicyGate { entry: judged }));
-    assert_eq!(update(&told)["_meta"]["tribune"]["reason"], "because");
-    assert!(update(&told)["status"].is_null());
-    let over = teller.tell(event(
+    let messages = mapper.messages(event(8, EventKind::PolicyGate { entry: judged }));
+    assert_eq!(update(&messages)["_meta"]["tribune"]["reason"], "because");
+    assert!(update(&messages)["status"].is_null());
+    let over = mapper.messages(event(
         9,
         EventKind::ToolResult { id: "c1".into(), content: "denied (a.b): because".into(), is_error: true },
     ));
@@ -73,20 +75,20 @@ fn a_call_is_reported_from_request_to_result() {
     assert_eq!(over["content"].as_array().unwrap().len(), 2, "the change stays beside the reason");
     // Verdicts about the tool offer belong to no call.
     let offered = entry(EntryQuality::PolicyVerdict, Vec::new(), json!({ "decision": "allow" }));
-    assert_eq!(teller.tell(event(10, EventKind::PolicyGate { entry: offered })), []);
-    assert_eq!(teller.tell(event(11, EventKind::Done { stop_reason: StopReason::EndTurn })), []);
+    assert_eq!(mapper.messages(event(10, EventKind::PolicyGate { entry: offered })), []);
+    assert_eq!(mapper.messages(event(11, EventKind::Done { stop_reason: StopReason::EndTurn })), []);
 }
 
 #[test]
 fn an_input_delta_already_opens_the_call() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let delta = |text: &str| EventKind::ToolCallUpdate { id: "c1".into(), input_delta: text.into() };
-    let first = teller.tell(event(6, delta("{")));
+    let first = mapper.messages(event(6, delta("{")));
     assert!(
         matches!(&first[..], [AcpMessage::Update(call), AcpMessage::Update(_)] if call["sessionUpdate"] == "tool_call")
     );
-    assert_eq!(update(&teller.tell(event(7, delta("}"))))["_meta"]["tribune"]["input_delta"], "}");
-    let called = teller.tell(event(
+    assert_eq!(update(&mapper.messages(event(7, delta("}"))))["_meta"]["tribune"]["input_delta"], "}");
+    let called = mapper.messages(event(
         8,
         EventKind::ToolCall { id: "c1".into(), name: "exec".into(), input: json!({ "command": "ls" }) },
     ));
@@ -96,15 +98,15 @@ fn an_input_delta_already_opens_the_call() {
 
 #[test]
 fn an_agents_own_call_updates_are_forwarded_unchanged() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let said = json!({ "sessionUpdate": "tool_call", "toolCallId": "toolu_1", "title": "Write", "_own": [1, { "x": null }] });
     let line = |update: &Value| {
         json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": "inner", "update": update } }).to_string()
     };
-    let hand_on = |teller: &mut UpdateMapper, kind: &str, update: &Value| {
-        teller.tell(event(6, EventKind::AgentUpdate { kind: kind.into(), line: line(update) }))
+    let hand_on = |mapper: &mut UpdateMapper, kind: &str, update: &Value| {
+        mapper.messages(event(6, EventKind::AgentUpdate { kind: kind.into(), line: line(update) }))
     };
-    assert_eq!(hand_on(&mut teller, "tool_call", &said), [AcpMessage::Update(said)]);
+    assert_eq!(hand_on(&mut mapper, "tool_call", &said), [AcpMessage::Update(said)]);
     // Tribune's call is the same call, and so is its second part.
     for id in ["toolu_1", "toolu_1.2"] {
         let call = EventKind::ToolCall {
@@ -112,14 +114,17 @@ fn an_agents_own_call_updates_are_forwarded_unchanged() {
             name: "write".into(),
             input: json!({ "path": "a", "content": "b" }),
         };
-        assert_eq!(teller.tell(event(7, call)), []);
+        assert_eq!(mapper.messages(event(7, call)), []);
         let asked = entry(
             EntryQuality::Approval,
             Vec::new(),
             json!({ "call_id": id, "reason": "why", "rules": ["r"] }),
         );
-        let told = teller.tell(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
-        let [AcpMessage::Update(_), AcpMessage::Asked(question)] = &told[..] else { panic!("{told:?}") };
+        let messages =
+            mapper.messages(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+        let [AcpMessage::Update(_), AcpMessage::PermissionRequested(question)] = &messages[..] else {
+            panic!("{messages:?}")
+        };
         assert_eq!(
             (&question.call["toolCallId"], &question.call["title"]),
             (&json!("toolu_1"), &json!("Write"))
@@ -131,13 +136,13 @@ fn an_agents_own_call_updates_are_forwarded_unchanged() {
         [json!({ "sessionUpdate": "weather", "sun": 1 }), json!({ "sessionUpdate": "plan", "entries": [] })]
     {
         let kind = unknown["sessionUpdate"].as_str().unwrap().to_owned();
-        assert_eq!(hand_on(&mut teller, &kind, &unknown), [AcpMessage::Update(unknown)]);
+        assert_eq!(hand_on(&mut mapper, &kind, &unknown), [AcpMessage::Update(unknown)]);
     }
     let mode = json!({ "sessionUpdate": "current_mode_update", "currentModeId": "yolo" });
-    let told = hand_on(&mut teller, "current_mode_update", &mode);
-    assert_eq!(update(&told)["sessionUpdate"], "session_info_update", "its modes are not the session's");
+    let messages = hand_on(&mut mapper, "current_mode_update", &mode);
+    assert_eq!(update(&messages)["sessionUpdate"], "session_info_update", "its modes are not the session's");
     assert_eq!(
-        teller.tell(event(9, EventKind::AgentUpdate { kind: "x".into(), line: "no JSON".into() })),
+        mapper.messages(event(9, EventKind::AgentUpdate { kind: "x".into(), line: "no JSON".into() })),
         []
     );
 }
@@ -145,25 +150,25 @@ fn an_agents_own_call_updates_are_forwarded_unchanged() {
 /// An agent that changes the description of its call while a person reads the permission request.
 #[test]
 fn l8_a_changed_description_is_held_until_the_decision() {
-    let mut teller = teller();
-    let says = |teller: &mut UpdateMapper, update: Value| {
+    let mut mapper = mapper();
+    let says = |mapper: &mut UpdateMapper, update: Value| {
         let kind = update["sessionUpdate"].as_str().unwrap().to_owned();
         let line = json!({ "method": "session/update", "params": { "update": update } }).to_string();
-        teller.tell(event(6, EventKind::AgentUpdate { kind, line }))
+        mapper.messages(event(6, EventKind::AgentUpdate { kind, line }))
     };
-    says(&mut teller, json!({ "sessionUpdate": "tool_call", "toolCallId": "y", "title": "touch ev" }));
+    says(&mut mapper, json!({ "sessionUpdate": "tool_call", "toolCallId": "y", "title": "touch ev" }));
     let call =
         EventKind::ToolCall { id: "y".into(), name: "exec".into(), input: json!({ "command": "touch ev" }) };
-    teller.tell(event(7, call));
+    mapper.messages(event(7, call));
     let asked = json!({ "call_id": "y", "reason": "why", "rules": [] });
     let asked = entry(EntryQuality::Approval, Vec::new(), asked);
-    teller.tell(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+    mapper.messages(event(8, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
     let other = json!({ "title": "ls", "rawInput": { "command": "ls" }, "content": [], "kind": "read", "locations": [] });
     let mut late = other.clone();
     late["sessionUpdate"] = "tool_call_update".into();
     late["toolCallId"] = "y".into();
     late["_meta"] = json!({ "theirs": 1 });
-    let meanwhile = says(&mut teller, late);
+    let meanwhile = says(&mut mapper, late);
     assert_eq!(
         *update(&meanwhile),
         json!({ "sessionUpdate": "tool_call_update", "toolCallId": "y", "_meta": { "theirs": 1 } })
@@ -171,11 +176,11 @@ fn l8_a_changed_description_is_held_until_the_decision() {
     let again = json!({ "toolCall": { "toolCallId": "y", "title": "cat" }, "options": [] });
     let line = json!({ "method": "session/request_permission", "params": again }).to_string();
     let again = EventKind::AgentUpdate { kind: "session/request_permission".into(), line };
-    let told = teller.tell(event(9, again));
-    assert_eq!(update(&told).get("title"), None, "{told:?}");
+    let messages = mapper.messages(event(9, again));
+    assert_eq!(update(&messages).get("title"), None, "{messages:?}");
     let decided =
-        teller.tell(event(10, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
-    let [_, AcpMessage::Update(held), AcpMessage::Decided { .. }] = &decided[..] else {
+        mapper.messages(event(10, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
+    let [_, AcpMessage::Update(held), AcpMessage::PermissionClosed { .. }] = &decided[..] else {
         panic!("{decided:?}")
     };
     assert_eq!((&held["title"], &held["rawInput"]), (&json!("cat"), &other["rawInput"]));
@@ -183,51 +188,53 @@ fn l8_a_changed_description_is_held_until_the_decision() {
 
 #[test]
 fn a_waiting_call_is_kept_after_its_turn_ends() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let call = |name: &str| EventKind::ToolCall {
         id: "c1".into(),
         name: name.into(),
         input: json!({ "path": "a" }),
     };
-    teller.tell(event(6, call("write")));
+    mapper.messages(event(6, call("write")));
     let asked = json!({ "call_id": "c1", "call": Cid::from_bytes([9; 32]).to_string(), "reason": "why", "rules": [] });
     let asked = entry(EntryQuality::Approval, Vec::new(), asked);
-    teller.tell(event(7, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
+    mapper.messages(event(7, EventKind::ApprovalRequested { id: "ap".into(), entry: asked }));
     // Another turn has a call with the same id.
-    teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
-    assert_eq!(update(&teller.tell(event(21, call("read"))))["toolCallId"], "t20-c1");
+    mapper.messages(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
+    assert_eq!(update(&mapper.messages(event(21, call("read"))))["toolCallId"], "t20-c1");
     let over = |text: &str| EventKind::ToolResult { id: "c1".into(), content: text.into(), is_error: false };
-    assert_eq!(update(&teller.tell(event(22, over("one"))))["toolCallId"], "t20-c1");
+    assert_eq!(update(&mapper.messages(event(22, over("one"))))["toolCallId"], "t20-c1");
     let decided =
-        teller.tell(event(30, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
-    let [AcpMessage::Update(told), AcpMessage::Decided { .. }] = &decided[..] else { panic!("{decided:?}") };
-    assert_eq!(told["toolCallId"], "t5-c1");
+        mapper.messages(event(30, EventKind::ApprovalDecided { id: "ap".into(), state: "allowed".into() }));
+    let [AcpMessage::Update(messages), AcpMessage::PermissionClosed { .. }] = &decided[..] else {
+        panic!("{decided:?}")
+    };
+    assert_eq!(messages["toolCallId"], "t5-c1");
     let verdict =
         entry(EntryQuality::PolicyVerdict, vec![Cid::from_bytes([9; 32])], json!({ "decision": "allow" }));
     assert_eq!(
-        update(&teller.tell(event(31, EventKind::PolicyGate { entry: verdict })))["toolCallId"],
+        update(&mapper.messages(event(31, EventKind::PolicyGate { entry: verdict })))["toolCallId"],
         "t5-c1"
     );
-    assert_eq!(update(&teller.tell(event(32, over("two"))))["toolCallId"], "t5-c1");
+    assert_eq!(update(&mapper.messages(event(32, over("two"))))["toolCallId"], "t5-c1");
 }
 
 #[test]
 fn context_usage_is_that_of_the_newest_request_not_of_the_turn() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let mut used = |seq: u64, input_tokens: u32, output_tokens: u32| {
-        let told = teller.tell(event(seq, EventKind::UsageUpdate { input_tokens, output_tokens }));
-        let [AcpMessage::Used { tokens }] = told[..] else { panic!("{told:?}") };
+        let messages = mapper.messages(event(seq, EventKind::UsageUpdate { input_tokens, output_tokens }));
+        let [AcpMessage::ContextUsed { tokens }] = messages[..] else { panic!("{messages:?}") };
         let result = EventKind::ToolResult { id: "c1".into(), content: String::new(), is_error: false };
-        (tokens, seq > 6 && teller.tell(event(seq, result)).is_empty())
+        (tokens, seq > 6 && mapper.messages(event(seq, result)).is_empty())
     };
     // One request reports its usage more than once.
     assert_eq!(used(6, 100, 0).0, 100);
     assert_eq!(used(7, 100, 20).0, 120);
     // After a call the next request follows; it contains the whole conversation so far.
     assert_eq!(used(8, 250, 25).0, 155);
-    teller.tell(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
-    let told = teller.tell(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
-    assert_eq!(told, [AcpMessage::Used { tokens: 8 }]);
+    mapper.messages(event(20, EventKind::TurnStarted { turn: "b3:other".into() }));
+    let messages = mapper.messages(event(21, EventKind::UsageUpdate { input_tokens: 7, output_tokens: 1 }));
+    assert_eq!(messages, [AcpMessage::ContextUsed { tokens: 8 }]);
 }
 
 #[test]
@@ -238,25 +245,28 @@ fn sandbox_paths_become_the_clients_paths() {
         "content": [{ "type": "diff", "path": "/workspace/d/e", "newText": "/workspace/x" }, { "type": "content" }],
     });
     let line = json!({ "params": { "update": said } }).to_string();
-    let told =
-        teller().tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line: line.clone() }));
+    let messages =
+        mapper().messages(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line: line.clone() }));
     let mut expected = said.clone();
     expected["locations"][0]["path"] = "/srv/project/a".into();
     expected["locations"][3]["path"] = "/srv/project".into();
     expected["content"][0]["path"] = "/srv/project/d/e".into();
-    assert_eq!(*update(&told), expected);
+    assert_eq!(*update(&messages), expected);
     let mut own = UpdateMapper::new(Path::new("/workspace"));
-    assert_eq!(*update(&own.tell(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))), said);
+    assert_eq!(
+        *update(&own.messages(event(6, EventKind::AgentUpdate { kind: "tool_call".into(), line }))),
+        said
+    );
 }
 
 /// The daemon's terminals are shown to clients as their output.
 #[test]
 fn a_terminal_of_the_daemon_is_shown_as_text() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let mut seq = 6;
     let mut tell = |kind: EventKind| {
         seq += 1;
-        teller.tell(event(seq, kind))
+        mapper.messages(event(seq, kind))
     };
     let said = |kind: &str, params: Value| EventKind::AgentUpdate {
         kind: kind.into(),
@@ -298,28 +308,31 @@ fn a_terminal_of_the_daemon_is_shown_as_text() {
 /// A terminal that was created before its call was reported has a call of its own. Its output is shown in both calls.
 #[test]
 fn a_terminal_is_shown_in_every_call_that_has_it() {
-    let mut teller = teller();
+    let mut mapper = mapper();
     let call = EventKind::ToolCall {
         id: "callback-1".into(),
         name: "exec".into(),
         input: json!({ "command": "ls" }),
     };
-    teller.tell(event(7, call));
+    mapper.messages(event(7, call));
     let line = json!({ "params": { "terminalId": "term-1", "callId": "callback-1" } }).to_string();
-    teller.tell(event(8, EventKind::AgentUpdate { kind: TERMINAL_CREATED.into(), line }));
+    mapper.messages(event(8, EventKind::AgentUpdate { kind: TERMINAL_CREATED.into(), line }));
     let content = json!([{ "type": "terminal", "terminalId": "term-1" }]);
     let said = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "c", "content": content } });
     let line = json!({ "params": said }).to_string();
-    teller.tell(event(9, EventKind::AgentUpdate { kind: "tool_call".into(), line }));
+    mapper.messages(event(9, EventKind::AgentUpdate { kind: "tool_call".into(), line }));
     let result =
         EventKind::ToolResult { id: "callback-1".into(), content: "exit code 0".into(), is_error: false };
-    let told = teller.tell(event(10, result));
-    let of = |told: &AcpMessage| match told {
+    let messages = mapper.messages(event(10, result));
+    let of = |messages: &AcpMessage| match messages {
         AcpMessage::Update(update) => {
             (update["toolCallId"].clone(), update["content"][0]["content"]["text"].clone())
         }
         other => panic!("{other:?}"),
     };
-    let told: Vec<_> = told.iter().map(of).collect();
-    assert_eq!(told, [(json!("c"), json!("exit code 0")), (json!("t5-callback-1"), json!("exit code 0"))]);
+    let messages: Vec<_> = messages.iter().map(of).collect();
+    assert_eq!(
+        messages,
+        [(json!("c"), json!("exit code 0")), (json!("t5-callback-1"), json!("exit code 0"))]
+    );
 }

@@ -83,7 +83,7 @@ impl From<tribune_sessions::session::SessionError> for Fault {
 }
 
 /// The members of a message by their types. A member that is null counts as missing.
-struct Members<'a> {
+struct AcpMembers<'a> {
     version: Option<String>,
     id: Option<&'a RawValue>,
     method: Option<String>,
@@ -92,7 +92,7 @@ struct Members<'a> {
     error: Option<Value>,
 }
 
-impl<'a> Members<'a> {
+impl<'a> AcpMembers<'a> {
     /// `None` if a member has the wrong type, or occurs twice.
     fn decode(message: &RpcMessage<&'a RawValue>) -> Option<Self> {
         if message.repeated != Repeated::None {
@@ -127,10 +127,13 @@ pub(super) fn read(text: &str) -> Incoming {
     if let Err(what) = rpc::check_depth(text) {
         return refuse(PARSE_ERROR, "parse_error", &what);
     }
-    let Some(members) = parsed.ok().and_then(|message| Members::decode(&message)) else {
+    let Some(members) = parsed.ok().and_then(|message| AcpMembers::decode(&message)) else {
         return invalid("the message is not JSON-RPC 2.0");
     };
     let id = match members.id.map(RequestId::from_raw) {
+        Some(None) if decode_member::<Value>(members.id).is_err() => {
+            return refuse(PARSE_ERROR, "parse_error", "the id is not JSON");
+        }
         Some(None) => return invalid(&rpc::id_rule()),
         Some(id) => id,
         None => None,

@@ -2,207 +2,29 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_governance::approval::difference;
 use tribune_governance::approval::{ApprovalError, draft};
-use tribune_governance::turn::approval_result::sequel;
+use tribune_governance::turn::approval_result::approval_result;
 use tribune_governance::turn::label_history::trail;
 use tribune_records::approval::action::Action;
+use tribune_records::approval::call_args::args_of;
 use tribune_records::approval::decision::DecisionRequest;
-use tribune_records::approval::grant;
-use tribune_records::approval::grant::Grant;
+use tribune_records::approval::grant_subject;
 use tribune_records::approval::record::{ApprovalState, CallRunner, DecisionKind, Requested};
 use tribune_storage::store::{ApprovalOrder, ApprovalRow, Reader};
-use utoipa::ToSchema;
 
 use super::{Answer, MAX_PAGE, PAGE};
 use crate::api::Api;
+use crate::api_types::{
+    ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants, Past,
+};
 use crate::error::ApiError;
 use crate::principal::Principal;
 use crate::views::LabelStep;
 
 /// Approvals of each state that are read to count what a pattern would have covered.
 const LOOKED_BACK: usize = 50;
-
-/// `approval.list`.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema, utoipa::IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct ApprovalList {
-    /// `pending` (the default), `allowed`, `denied`, `expired`, `withdrawn` or `any`. Pending approvals are listed oldest
-    /// first, all others newest first, by the time of the request.
-    pub(crate) state: Option<String>,
-    /// Only approvals after this one in the list: the `next` of the previous page.
-    pub(crate) after: Option<String>,
-    /// At most this many; 100 if not given, at most 1,000.
-    pub(crate) limit: Option<usize>,
-}
-
-/// Names one approval or grant.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ById {
-    pub(crate) id: String,
-}
-
-/// `approval.decide`.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ApprovalDecide {
-    pub(crate) id: String,
-    /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
-    pub(crate) decision: String,
-    pub(crate) until: Option<String>,
-    pub(crate) pattern: Option<String>,
-    pub(crate) reason: Option<String>,
-    pub(crate) text: Option<String>,
-}
-
-/// A decision on an approval.
-#[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DecisionBody {
-    /// `allow_once`, `allow_session`, `allow_until`, `allow_pattern`, `deny` or `deny_stop`.
-    pub(crate) decision: String,
-    /// For `allow_until` and `allow_pattern`: a time such as 2030-01-31T18:00:00Z.
-    pub(crate) until: Option<String>,
-    /// For `allow_pattern`: the pattern of calls that the grant covers.
-    pub(crate) pattern: Option<String>,
-    /// The reason in the decider's words. It is public, like a note in the ledger.
-    pub(crate) reason: Option<String>,
-    /// For `allow_once`, if `draft` names an argument: replacement text for that argument.
-    pub(crate) text: Option<String>,
-}
-
-/// A call that waits for a person, or waited for one.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(crate) struct ApprovalInfo {
-    pub(crate) id: String,
-    /// `pending`, `allowed`, `denied`, `expired` or `withdrawn`.
-    pub(crate) state: String,
-    pub(crate) session_key: String,
-    pub(crate) agent_id: String,
-    pub(crate) tool: String,
-    pub(crate) call_id: String,
-    /// The risk of the tool: `low`, `medium`, `high` or `critical`.
-    pub(crate) risk: String,
-    /// The rules that require the approval.
-    pub(crate) rules: Vec<String>,
-    /// Why, as a sentence.
-    pub(crate) reason: String,
-    /// The least trust of anything in the session's context.
-    pub(crate) trust: String,
-    /// Whether private data is in the session's context.
-    pub(crate) private: bool,
-    /// The roles that may decide. If empty, any approver may.
-    pub(crate) roles: Vec<String>,
-    /// How many people must agree; `votes` lists those who have.
-    pub(crate) needs: u32,
-    pub(crate) votes: Vec<String>,
-    pub(crate) created_at: String,
-    pub(crate) expires_at: String,
-    /// Digest of the exact action.
-    pub(crate) digest: String,
-    /// The approval that this one replaces; `changed` lists what has changed since.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) instead_of: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) changed: Vec<String>,
-    /// The changes of the files that `changed` names, as a unified diff. Not in lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) diff: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decision: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decided_by: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decided_at: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) words: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) grant: Option<String>,
-    /// The text it was allowed with, if the decider replaced its own. Not in lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) text: Option<String>,
-    /// The outcome of the call, once it is known: `ran`, `failed`, `denied`, `cancelled`, `killed`, `timed_out` or
-    /// `interrupted`. Not in lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) came_of_it: Option<String>,
-    /// The exact action that would run. Null once the session's content was forgotten. Not in lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub(crate) action: Option<Value>,
-    /// Patterns that would have covered it, narrowest first. Not in lists.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) patterns: Vec<String>,
-    /// How many earlier approvals each pattern would have covered. Not in lists.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) past: Vec<Past>,
-    /// The history of the session's labels, oldest first. Not in lists.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) trail: Vec<LabelStep>,
-    /// The argument whose text a decider may replace with `text`, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) draft: Option<String>,
-}
-
-/// How many of the agent's last calls of the tool that needed an approval a pattern would have covered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct Past {
-    pub(crate) pattern: String,
-    pub(crate) covered: usize,
-    /// How many there were; at most 50 of each state are counted.
-    pub(crate) asked: usize,
-    /// How many of the covered calls were denied.
-    pub(crate) denied: usize,
-}
-
-/// A page of approvals.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(crate) struct ApprovalPage {
-    pub(crate) approvals: Vec<ApprovalInfo>,
-    /// Give this as `after` for the next page.
-    pub(crate) next: Option<String>,
-    /// How many approvals are pending now.
-    pub(crate) pending: usize,
-}
-
-/// The result of a decision.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct DecisionResult {
-    pub(crate) id: String,
-    pub(crate) state: String,
-    /// How many more must agree.
-    pub(crate) missing: u32,
-    pub(crate) grant: Option<String>,
-    /// The turn that made the call has ended. An allowed call is executed all the same, unless something about it has
-    /// changed: then a new approval is pending. Either way the result is sent to the agent's mailbox.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) without_turn: bool,
-    /// The outcome of a call that was allowed after its turn, if it is known by now: `ran`, `failed`, `denied`, `killed`,
-    /// `timed_out` or `interrupted`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) came_of_it: Option<String>,
-}
-
-/// The grants in force, newest first.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-pub(crate) struct Grants {
-    #[schema(value_type = Vec<Object>)]
-    pub(crate) grants: Vec<Grant>,
-}
-
-/// Whether everything is stopped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct Frozen {
-    pub(crate) frozen: bool,
-    /// Turns that were ended.
-    pub(crate) cancelled: usize,
-    /// Whether it was already in this state.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) already: bool,
-}
 
 impl From<ApprovalError> for ApiError {
     fn from(error: ApprovalError) -> Self {
@@ -266,13 +88,14 @@ impl Api {
             governance.policy.gate.inbox.arrival(id).await;
         }
         let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
-        let text = governance.allowed_words(&row.requested).await.map_err(ApiError::from)?;
+        let text = governance.approved_text(&row.requested).await.map_err(ApiError::from)?;
         let (entry, runner, call) = (row.entry, row.requested.runner, row.requested.call.clone());
         let mut info = ApprovalInfo::from(row);
         info.text = text;
         if let Some(action) = &action {
             info.diff = self.diff(&info, action).await?;
-            info.patterns = grant::suggestions(&action.tool, &action.input, &action.further);
+            info.patterns =
+                grant_subject::suggestions(&action.tool, &action.input, &action.roots.additional_directories);
             info.past = self.past(&info).await?;
             let words = draft::words(&action.tool).filter(|words| action.input[words].is_string());
             let may_change = info.needs == 1 && runner == CallRunner::Host;
@@ -282,7 +105,8 @@ impl Api {
         let (steps, came_of_it) = self
             .readers
             .read(move |reader| {
-                let came_of_it = if is_pending { None } else { sequel(reader, &session, &call, &entry)? };
+                let came_of_it =
+                    if is_pending { None } else { approval_result(reader, &session, &call, &entry)? };
                 Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
             })
             .await?;
@@ -330,7 +154,7 @@ impl Api {
             };
             let rows = rows.into_iter().map(|row| row.requested).filter(alike).collect();
             for action in governance.actions_of(rows).await?.into_iter().flatten() {
-                let args = grant::args_of(&info.tool, &action.input, &action.further);
+                let args = args_of(&info.tool, &action.input, &action.roots.additional_directories);
                 if state == ApprovalState::Denied {
                     denied.push((action.input.clone(), args.clone()));
                 }
@@ -339,9 +163,9 @@ impl Api {
         }
         let past = |pattern: &String| Past {
             pattern: pattern.clone(),
-            covered: grant::covered(&info.tool, pattern, &asked),
+            covered: grant_subject::covered(&info.tool, pattern, &asked),
             asked: asked.len(),
-            denied: grant::covered(&info.tool, pattern, &denied),
+            denied: grant_subject::covered(&info.tool, pattern, &denied),
         };
         Ok(info.patterns.iter().map(past).collect())
     }
@@ -396,7 +220,8 @@ impl Api {
     /// The outcome of a call that was decided, if it is known.
     async fn call_outcome(&self, id: &str) -> Answer<Option<String>> {
         let ApprovalRow { requested, entry, .. } = self.approval_row(id).await?;
-        let look = move |reader: &Reader| sequel(reader, &requested.session, &requested.call, &entry);
+        let look =
+            move |reader: &Reader| approval_result(reader, &requested.session, &requested.call, &entry);
         Ok(self.readers.read(look).await?.map(str::to_owned))
     }
 
@@ -438,45 +263,5 @@ impl Api {
         governance.policy.gate.unfreeze(&approver).await?;
         governance.resume_parked().await.map_err(tribune_sessions::session::SessionError::from)?;
         Ok(Frozen { frozen: false, cancelled: 0, already })
-    }
-}
-
-impl From<ApprovalRow> for ApprovalInfo {
-    fn from(row: ApprovalRow) -> Self {
-        let asked = row.requested;
-        Self {
-            id: asked.id,
-            state: row.state.as_str().to_owned(),
-            session_key: asked.session,
-            agent_id: asked.agent,
-            tool: asked.tool,
-            call_id: asked.call_id,
-            risk: asked.risk,
-            rules: asked.rules,
-            reason: asked.reason,
-            trust: asked.labels.trust.as_str().to_owned(),
-            private: asked.labels.private,
-            roles: asked.roles,
-            needs: asked.needs,
-            votes: row.votes,
-            created_at: row.created_at,
-            expires_at: asked.expires_at,
-            digest: asked.digest,
-            instead_of: asked.instead_of,
-            changed: asked.changed,
-            diff: None,
-            decision: row.decision,
-            decided_by: row.decided_by,
-            decided_at: row.decided_at,
-            words: row.reason,
-            grant: row.grant,
-            text: None,
-            came_of_it: None,
-            action: None,
-            patterns: Vec::new(),
-            past: Vec::new(),
-            trail: Vec::new(),
-            draft: None,
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_constitution::Trust;
-use tribune_governance::turn::{ExternalCallState, ExternalDecision, Heard};
+use tribune_governance::turn::{ExternalCallState, ExternalDecision, ExternalMessage};
 use tribune_runtime::{SessionKey, ToolCall};
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
@@ -101,7 +101,7 @@ impl Api {
             return Err(ApiError::params("agentId is not the agent in sessionKey"));
         }
         who.owns(&key)?;
-        self.sessions.ensure(key.clone(), None, who.opener()).await?;
+        self.sessions.ensure(key.clone(), who.opener()).await?;
         Ok(key)
     }
 
@@ -118,8 +118,13 @@ impl Api {
                 .find(|trust| trust.as_str() == word)
                 .ok_or_else(|| ApiError::params("trust must be owner, verified, community or untrusted"))?,
         };
-        let heard = Heard { text: message.text, trust };
-        let labels = self.sessions.governance().heard(&key, heard).await.map_err(SessionError::from)?;
+        let heard = ExternalMessage { text: message.text, trust };
+        let labels = self
+            .sessions
+            .governance()
+            .record_external_message(&key, heard)
+            .await
+            .map_err(SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })
     }
 
@@ -134,8 +139,12 @@ impl Api {
         }
         let wait = Duration::from_millis(call.wait_ms).min(MAX_WAIT);
         let call = ToolCall { id: call.tool_call_id, name: call.tool_name, input: call.params };
-        let standpoint =
-            self.sessions.governance().asked_for(&key, call, wait).await.map_err(SessionError::from)?;
+        let standpoint = self
+            .sessions
+            .governance()
+            .request_external_call(&key, call, wait)
+            .await
+            .map_err(SessionError::from)?;
         let ExternalCallState { verdict, rules, reason, approval, cid } = standpoint;
         let (word, block) = match verdict {
             ExternalDecision::Allowed => ("allow", false),
@@ -165,7 +174,7 @@ impl Api {
         let labels = self
             .sessions
             .governance()
-            .done_elsewhere(&key, &call.tool_call_id, text, call.is_error)
+            .record_external_result(&key, &call.tool_call_id, text, call.is_error)
             .await
             .map_err(SessionError::from)?;
         Ok(Labelled { trust: labels.trust.as_str().to_owned(), private: labels.private })

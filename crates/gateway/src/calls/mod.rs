@@ -3,7 +3,7 @@
 //! Nothing here knows an interface: no route, no method name, no frame.
 
 mod agents;
-pub(crate) mod approvals;
+mod approvals;
 pub(crate) mod approvers;
 mod daemon;
 pub(crate) mod external_gate;

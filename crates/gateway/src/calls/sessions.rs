@@ -38,12 +38,13 @@ impl Api {
             ));
         }
         let mut opener = who.opener();
+        opener.requested.mode = mode;
         if let Some(model) = init.model {
             // Models cost money: only the operator chooses them.
             who.operator()?;
             let model: ModelRef =
                 model.parse().map_err(|_| ApiError::params("model must be provider:model"))?;
-            opener.model = Some(model.to_string());
+            opener.requested.model = Some(model.to_string());
         }
         if let Some(folder) = init.workspace {
             who.operator()?;
@@ -53,9 +54,10 @@ impl Api {
             })
             .await;
             let found = found.map_err(|error| ApiError::new("internal", error.to_string()))?;
-            opener.workspace = Some(found.map_err(ApiError::params)?.to_string_lossy().into_owned());
+            opener.requested.workspace =
+                Some(found.map_err(ApiError::params)?.to_string_lossy().into_owned());
         }
-        self.sessions.ensure(key.clone(), mode, opener).await?;
+        self.sessions.ensure(key.clone(), opener).await?;
         self.session_status(who, key.as_str()).await
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
+use tribune_governance::turn::DenialCode;
 use tribune_sessions::run::RunError;
 use tribune_tools::workspaces::{Wish, Workspace, WorkspacesError};
 use utoipa::ToSchema;
@@ -147,7 +148,16 @@ impl From<RunError> for ApiError {
             RunError::Frozen => "frozen",
             RunError::Sandbox(_) | RunError::Busy(_) => "conflict",
             RunError::Sockets(_) => "storage",
-            RunError::Barred(code, _) => code,
+            RunError::Barred(DenialCode::Storage, _) => "storage",
+            RunError::Barred(DenialCode::NoSession, _) => "not_found",
+            RunError::Barred(DenialCode::Internal, _) => "internal",
+            RunError::Barred(
+                DenialCode::Denied
+                | DenialCode::Undecided
+                | DenialCode::CannotAsk
+                | DenialCode::TooManyWaiting,
+                _,
+            ) => "forbidden",
             RunError::Leaving => "draining",
         };
         Self::new(code, error.to_string())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tribune_governance::models::Provider;
 use tribune_governance::spend;
-use tribune_governance::spend::{Budgets, Payer, Reservation, Reserve, Told};
+use tribune_governance::spend::{Budgets, Payer, ReportedUsage, Reservation, Reserve};
 use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::ProxyOutcome;
 use tribune_runtime::ErrorKind;
@@ -57,7 +57,7 @@ impl CostReservation {
         let payer = Payer { agent, session: caller.session() };
         // A token is at least one byte, so the bytes bound the prompt's tokens.
         let prompt = body.members.0.iter().map(|(name, value)| name.len() + value.get().len()).sum::<usize>();
-        match budgets.reserve(&payer, &model, (prompt as u64, answer)).await {
+        match budgets.reserve(&payer, &model, prompt as u64, answer).await {
             Ok(Reserve::Granted(reservation)) => Ok(Some(Self(reservation))),
             Ok(Reserve::Ask(question)) => {
                 // A session can ask a person for a higher limit, but this request does not wait for the answer.
@@ -86,12 +86,12 @@ impl CostReservation {
     pub(super) async fn settle(self, end: &CallEnd) {
         let usage = end.usage.unwrap_or_default();
         let told = match end.outcome {
-            ProxyOutcome::Answered => Told::All(usage),
+            ProxyOutcome::Answered => ReportedUsage::All(usage),
             // Sent, but the response did not arrive completely.
             ProxyOutcome::Cut | ProxyOutcome::Left | ProxyOutcome::Stopped | ProxyOutcome::Interrupted => {
-                Told::Some(usage)
+                ReportedUsage::Some(usage)
             }
-            ProxyOutcome::Failed if end.was_answered() => Told::Some(usage),
+            ProxyOutcome::Failed if end.was_answered() => ReportedUsage::Some(usage),
             ProxyOutcome::Refused | ProxyOutcome::Failed => return self.0.release().await,
         };
         self.0.settle(told).await;

@@ -9,9 +9,8 @@ use utoipa_axum::routes;
 
 use super::extract::{Body, Decider, Operator, UrlQuery};
 use super::{Answer, App};
-use crate::api_types::ErrorBody;
-use crate::calls::approvals::{
-    ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants,
+use crate::api_types::{
+    ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, ErrorBody, Frozen, Grants,
 };
 use crate::calls::approvers::{ApproverAdd, ApproverInfo, ApproverList};
 use crate::gateway::Gateway;

@@ -1,7 +1,7 @@
 //! Why a decision was rejected.
 
 use tribune_records::approval::approver::NotEntitled;
-use tribune_records::approval::grant::GrantError;
+use tribune_records::approval::decision::GrantError;
 use tribune_records::approval::record::ApprovalState;
 use tribune_storage::store::StoreError;
 

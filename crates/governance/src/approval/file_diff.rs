@@ -51,6 +51,7 @@ mod tests {
 
     use super::*;
     use tribune_records::approval::action::Files;
+    use tribune_records::approval::call_roots::CallRoots;
 
     fn action() -> Action {
         Action {
@@ -63,8 +64,7 @@ mod tests {
             constitution: "b3:3".into(),
             labels: Labels::FRESH,
             texts: Files::new(),
-            workspace: None,
-            further: Vec::new(),
+            roots: CallRoots::default(),
         }
     }
 

@@ -25,10 +25,10 @@ use super::pending::{Card, PendingApprovals};
 use crate::storage_handles::StorageHandles;
 
 /// Most pending approvals of all sessions together; more than a person can read.
-pub const MAX_PENDING: usize = 20_000;
+pub(crate) const MAX_PENDING: usize = 20_000;
 
 /// Most pending approvals of one session. An agent with more of them is not being answered.
-pub const MAX_PENDING_PER_SESSION: usize = 64;
+const MAX_PENDING_PER_SESSION: usize = 64;
 
 /// Attempts, and the wait per attempt, of a decision whose request is recorded but not yet in the inbox.
 const CLAIM_ATTEMPTS: usize = 20;
@@ -38,7 +38,7 @@ const CLAIM_WAIT: Duration = Duration::from_millis(100);
 const WRITTEN_AT_ONCE: usize = 64;
 
 /// Longest reason of a decision, in characters.
-pub const MAX_REASON_CHARS: usize = 500;
+pub(super) const MAX_REASON_CHARS: usize = 500;
 
 /// The inbox of a daemon; clones share its state.
 #[derive(Debug, Clone)]
@@ -111,11 +111,11 @@ impl Inbox {
 
     /// Adds a request whose entry is durable. The returned receiver gives the turn the decision.
     pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<ApprovalDecision> {
-        let (turn, ruling) = oneshot::channel();
+        let (turn, decision) = oneshot::channel();
         let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
         self.state().insert(card);
         self.changed();
-        ruling
+        decision
     }
 
     /// Whether a request is pending and no decision is being written. Never true for an allowed request.
@@ -152,7 +152,7 @@ impl Inbox {
             .filter(covers)
             .map(|grant| (grant.id.clone(), grant.files.clone()))
             .collect();
-        let runs = covering.first().map(|_| grant::held(runs()))?;
+        let runs = covering.first().map(|_| grant::pinned_files(runs()))?;
         covering.into_iter().find(|(_, files)| *files == runs).map(|(id, _)| id)
     }
 
@@ -202,7 +202,7 @@ impl Inbox {
         }
         drop(state);
         let by = who.id.clone();
-        let (ruling, state) = if request.decision.allows() {
+        let (decision, state) = if request.decision.allows() {
             (
                 ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) },
                 ApprovalState::Allowed,
@@ -211,7 +211,7 @@ impl Inbox {
             let stop = request.decision == DecisionKind::DenyStop;
             (ApprovalDecision::Denied { by, reason: request.reason, stop }, ApprovalState::Denied)
         };
-        let is_orphan = card.turn.is_none_or(|turn| turn.send(ruling).is_err());
+        let is_orphan = card.turn.is_none_or(|turn| turn.send(decision).is_err());
         requested = card.requested;
         self.changed();
         Ok(DecisionOutcome { requested, state, missing: 0, grant: grant_id, is_orphan })
@@ -277,7 +277,7 @@ impl Inbox {
             Some(words) if words.chars().count() > MAX_REASON_CHARS => return Err(ApprovalError::LongReason),
             words => words.clone(),
         };
-        let grant = Grant::from_wish(requested, request, who, terms, self.0.storage.clock.now())?;
+        let grant = Grant::from_request(requested, request, who, terms, self.0.storage.clock.now())?;
         let missing = requested.needs.saturating_sub(votes.len() as u32 + 1);
         let entity = approval_entity(&requested.id);
         if request.decision.allows() && missing > 0 {
@@ -393,7 +393,7 @@ impl Inbox {
         self.end_all(|card| card.requested.session == session, ApprovalDecision::Withdrawn).await
     }
 
-    async fn end_all(&self, is_over: impl Fn(&Card) -> bool, ruling: ApprovalDecision) -> Vec<Requested> {
+    async fn end_all(&self, is_over: impl Fn(&Card) -> bool, decision: ApprovalDecision) -> Vec<Requested> {
         let mut over = Vec::new();
         for card in self.state().cards.values_mut() {
             if !card.is_deciding && is_over(card) {
@@ -403,7 +403,7 @@ impl Inbox {
         }
         let mut orphans = Vec::new();
         for (id, entry) in over {
-            let record = match ruling {
+            let record = match decision {
                 ApprovalDecision::Expired => ApprovalRecord::Expired { id: id.clone() },
                 _ => ApprovalRecord::Withdrawn { id: id.clone() },
             };
@@ -414,7 +414,7 @@ impl Inbox {
                 Ok(()) => {
                     let Some(card) = state.remove(&id) else { continue };
                     drop(state);
-                    if card.turn.is_none_or(|turn| turn.send(ruling.clone()).is_err()) {
+                    if card.turn.is_none_or(|turn| turn.send(decision.clone()).is_err()) {
                         orphans.push(card.requested);
                     }
                 }

@@ -3,17 +3,18 @@
 //! A call that the law sends to a person is parked: its request is recorded with the digest of the exact action, and survives
 //! restarts until a person decides, it expires, or it is withdrawn. The decision is recorded before the call continues. Only
 //! that action runs: the digest is computed again right before the call starts, and if it differs, the call returns to the
-//! inbox with the changes ([`action`](tribune_records::approval::action)) as a diff ([`file_diff`]).
+//! inbox with the changes ([`action`](tribune_records::approval::action)) as a diff ([`difference`]).
 //!
 //! A decision can create a [`grant`](tribune_records::approval::grant), so that similar calls are allowed without asking for a
 //! while.
 
 pub mod draft;
-pub mod error;
-pub mod file_diff;
-pub mod inbox;
+mod error;
+mod file_diff;
+mod inbox;
 mod pending;
 
 pub use error::ApprovalError;
 pub use file_diff::difference;
-pub use inbox::{Inbox, MAX_PENDING};
+pub use inbox::Inbox;
+pub(crate) use inbox::MAX_PENDING;

@@ -124,17 +124,18 @@ impl Admission {
 /// An allowed call whose verdict is still being written.
 #[derive(Debug)]
 #[must_use = "a pending admission that is not redeemed is a call that is never executed"]
-pub(crate) struct Ticket {
-    pub(super) admission: Admission,
+pub(crate) struct PendingAdmission {
+    admission: Admission,
     /// The position of the verdict in its session's history.
-    pub(super) place: u64,
+    place: u64,
 }
 
-impl Ticket {
+impl PendingAdmission {
     pub(crate) fn new(
         allowed: super::AllowToken,
         call: ToolCall,
-        (session, ground): (Arc<SessionKey>, WorkspaceRoots),
+        session: Arc<SessionKey>,
+        ground: WorkspaceRoots,
         entry: Cid,
         place: u64,
     ) -> Self {
@@ -144,6 +145,6 @@ impl Ticket {
 
     /// The admission, once the verdict is durable. `None` if `written` does not cover the verdict.
     pub(crate) fn redeem(self, written: &Durable) -> Option<Admission> {
-        (written.reaches(self.place)).then_some(self.admission)
+        written.reaches(self.place).then_some(self.admission)
     }
 }

@@ -38,18 +38,19 @@ pub(super) struct LabelStore<'g> {
 }
 
 /// The label changes after a call of a session. `output` is the manifest of the tool that ran, if one ran.
-pub(super) fn moved(
-    shelf: LabelStore<'_>,
+pub(super) fn propagate_labels(
+    store: LabelStore<'_>,
     session: Labels,
     output: Option<Option<&ToolManifest>>,
-    (touched, ended): (&[Access], CallEnd),
+    touched: &[Access],
+    end: CallEnd,
 ) -> Result<LabelChange, StoreError> {
     let mut content: Option<Labels> = None;
     let mut wrote = Vec::new();
     for touched in touched {
         match touched {
             Access::Read(resource) => {
-                let stored = shelf.stored(resource)?;
+                let stored = store.stored(resource)?;
                 content = match (content, stored) {
                     (Some(a), Some(b)) => Some(a.meet(b)),
                     (a, b) => a.or(b),
@@ -63,12 +64,12 @@ pub(super) fn moved(
         if let Access::Wrote(resource) = touched {
             let labels = match resource {
                 // The write may have changed one file of many: the others keep their labels.
-                Resource::Workspace | Resource::Folder(_) => shelf.stored_or_fresh(resource)?.meet(session),
+                Resource::Workspace | Resource::Folder(_) => store.stored_or_fresh(resource)?.meet(session),
                 // After a failure the old content may still be there.
-                _ if ended == CallEnd::Badly => shelf.stored_or_fresh(resource)?.meet(session),
+                _ if end == CallEnd::Badly => store.stored_or_fresh(resource)?.meet(session),
                 _ => session.for_written(),
             };
-            wrote.push(LabelRecord { resource: shelf.name(resource), labels });
+            wrote.push(LabelRecord { resource: store.name(resource), labels });
         }
     }
     Ok(LabelChange { session, wrote })
@@ -165,7 +166,7 @@ fn name(ground: &WorkspaceRoots, resource: &Resource) -> String {
         Resource::File(path) | Resource::FileIn(_, path) => format!("file:{}/{path}", folder.name()),
         Resource::Workspace | Resource::Folder(_) => format!("workspace:{}", folder.name()),
         Resource::Memory(key) => format!("memory:{agent}/{key}"),
-        Resource::Letter(id) => format!("letter:{id}"),
+        Resource::MailboxMessage(id) => format!("letter:{id}"),
         Resource::Schedule(id) => schedule(agent, id),
         Resource::Url(host) => format!("host:{host}"),
         Resource::Session(key) => format!("session:{key}"),

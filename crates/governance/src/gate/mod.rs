@@ -5,10 +5,12 @@
 //! an `Admission` and nothing else.
 
 mod admission;
+mod authorization;
 mod exception_quota;
 mod freeze;
 pub mod hooks;
 mod label_store;
+mod policy_context;
 mod stop_signal;
 
 use std::collections::HashMap;
@@ -20,29 +22,31 @@ use serde_json::Value;
 use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::{ArgumentUse, is_from_owner};
 use tribune_constitution::{
-    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, DecisionStage, Facts, Labels,
-    OriginalCall, SessionKind, ToolManifest, Verdict, Veto,
+    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, Facts, Labels, OriginalCall,
+    SessionKind, ToolManifest, Verdict,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 use tribune_redact::Redactor;
-use tribune_runtime::{AgentId, SessionKey, ToolCall, ToolSpec};
+use tribune_runtime::{AgentId, ToolCall, ToolSpec};
 
 pub use self::admission::Admission;
-pub(crate) use self::admission::Ticket;
+pub(crate) use self::admission::PendingAdmission;
+pub(crate) use self::authorization::{AllowToken, Authorization, AuthorizationRequest};
 use self::exception_quota::ExceptionQuota;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
 pub use self::label_store::{CallEnd, LabelChange, schedule};
+pub use self::policy_context::PolicyContext;
 use self::stop_signal::StopSignal;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
-use tribune_records::approval::grant;
+use tribune_records::approval::call_args::args_of;
+use tribune_records::approval::call_roots::CallRoots;
 use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
 use tribune_records::ledger_payloads::LabelRecord;
 use tribune_records::outcome::{Access, Resource};
-use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Agents;
 use tribune_storage::store::{SessionRow, StoreError};
 
@@ -53,16 +57,13 @@ use crate::turn::CallDependencies;
 /// How long a call waits for a person unless the law sets another time.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Name of the veto against a tool that a sub-agent was not given.
-const NARROWED: &str = "spawn.narrowed";
-
 /// The gate of a daemon.
 #[derive(Debug)]
 pub struct Gate {
     pub law: Arc<Constitution>,
     pub inbox: Inbox,
     /// Whether any approver can be asked.
-    pub approvers: ApproverAvailability,
+    approvers: ApproverAvailability,
     pub hooks: Hooks,
     redactor: Arc<Redactor>,
     freeze: Freeze,
@@ -80,94 +81,6 @@ pub struct Gate {
 pub enum ApproverAvailability {
     Someone,
     Nobody,
-}
-
-/// What the gate knows of a session.
-#[derive(Debug, Clone)]
-pub struct PolicyContext {
-    pub key: Arc<SessionKey>,
-    /// Its own mandate, then those of its ancestors.
-    pub(crate) mandates: Vec<String>,
-    /// The only tools it may use, if its parent restricted them.
-    pub(crate) tools: Option<Vec<String>>,
-    pub(crate) labels: Labels,
-    /// Its workspace folders.
-    pub ground: WorkspaceRoots,
-}
-
-impl PolicyContext {
-    /// The context of a session in the ledger. `None` if its key is invalid.
-    pub fn of(row: &SessionRow) -> Option<Self> {
-        let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
-        Some(Self {
-            ground: row.ground(key.agent()),
-            key,
-            mandates: row.mandates().collect(),
-            tools: row.tools.clone(),
-            labels: row.labels,
-        })
-    }
-
-    /// Its workspace folders.
-    pub fn ground(&self) -> WorkspaceRoots {
-        self.ground.clone()
-    }
-
-    /// Its own mandate.
-    pub(crate) fn mandate(&self) -> &str {
-        self.mandates.first().map_or("", String::as_str)
-    }
-
-    /// The veto against a tool that the session was not given when it was started.
-    fn tool_restriction(&self, tool: &str) -> Option<Veto> {
-        let tools = self.tools.as_ref()?;
-        let is_given = tools.iter().any(|given| given == tool);
-        let reason = "this sub-agent was started with other tools: do without, or leave it to who started it";
-        (!is_given).then(|| Veto::new(NARROWED, reason))
-    }
-}
-
-/// The input of a decision: a call and its circumstances.
-pub(crate) struct AuthorizationRequest<'a> {
-    pub(crate) standing: &'a PolicyContext,
-    pub(crate) tool: &'a str,
-    pub(crate) stage: DecisionStage,
-    /// `None` while the list of offered tools is made.
-    pub(crate) input: Option<&'a Value>,
-    /// The input before a hook narrowed it, if one did.
-    pub(crate) asked: Option<&'a Value>,
-    /// The files that the outcome depends on. Reads the disk.
-    pub(crate) runs: &'a dyn Fn() -> Files,
-    /// The owner's messages of this turn.
-    pub(crate) owner_words: &'a [&'a str],
-    pub(crate) vetoes: Vec<Veto>,
-    /// A person's decision about exactly this call.
-    pub(crate) approval: Option<&'a str>,
-}
-
-/// A verdict with its facts. Only the gate makes one.
-#[derive(Debug)]
-pub(crate) struct Authorization {
-    facts: Facts,
-    verdict: Verdict,
-}
-
-/// Proof that a call is allowed; a [`PendingAdmission`] is made from it. Only an [`Authorization`] gives one.
-#[derive(Debug)]
-pub(crate) struct AllowToken {
-    labels: Labels,
-}
-
-impl Authorization {
-    /// The proof, if the verdict allows the call.
-    pub(crate) fn leave(&self) -> Option<AllowToken> {
-        self.verdict.is_allowed().then_some(AllowToken { labels: self.facts.labels })
-    }
-
-    /// Facts and verdict, for the ledger.
-    pub(crate) fn into_parts(self) -> (Facts, Verdict) {
-        (self.facts, self.verdict)
-    }
 }
 
 impl Gate {
@@ -238,19 +151,19 @@ impl Gate {
 
     fn facts(&self, request: AuthorizationRequest<'_>) -> Facts {
         let AuthorizationRequest {
-            standing,
+            context,
             tool,
             stage,
             input,
-            asked,
+            original_input,
             runs,
             owner_words,
             mut vetoes,
             approval,
         } = request;
-        vetoes.extend(standing.tool_restriction(tool));
-        let key = &standing.key;
-        let arguments = |input: &Value| self.argument_facts(standing, (tool, input), runs, owner_words);
+        vetoes.extend(context.tool_restriction(tool));
+        let key = &context.key;
+        let arguments = |input: &Value| self.argument_facts(context, tool, input, runs, owner_words);
         let none =
             || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
         let OriginalCall { provenance, args, grant } = input.map_or_else(none, arguments);
@@ -261,9 +174,9 @@ impl Gate {
             session: key.to_string(),
             kind: if key.is_subagent() { SessionKind::Subagent } else { SessionKind::Main },
             channel: key.channel().unwrap_or("none").to_owned(),
-            mandates: standing.mandates.clone(),
+            mandates: context.mandates.clone(),
             tool: tool.to_owned(),
-            labels: standing.labels,
+            labels: context.labels,
             provenance,
             args,
             frozen: self.freeze.is_on(),
@@ -272,7 +185,7 @@ impl Gate {
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
             vetoes,
-            original_call: asked.map(arguments).map(Box::new),
+            original_call: original_input.map(arguments).map(Box::new),
             approval_mode: self.mode_of(key.agent()),
         }
     }
@@ -280,14 +193,15 @@ impl Gate {
     /// The facts about the arguments of a call.
     fn argument_facts(
         &self,
-        standing: &PolicyContext,
-        (tool, input): (&str, &Value),
+        context: &PolicyContext,
+        tool: &str,
+        input: &Value,
         runs: &dyn Fn() -> Files,
         owner_words: &[&str],
     ) -> OriginalCall {
-        let key = &standing.key;
-        let ground = &standing.ground;
-        let mut args = grant::args_of(tool, input, ground.further());
+        let key = &context.key;
+        let ground = &context.ground;
+        let mut args = args_of(tool, input, ground.additional_directories());
         // The workspace folder itself may lie below an autorun path.
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
             args.is_autorun |= tribune_contract::is_autorun_path_in(Path::new(folder), path);
@@ -300,9 +214,8 @@ impl Gate {
             schema: &schema,
             input,
             args: &args,
-            labels: standing.labels,
-            folder: args.folder.as_deref().or(ground.folder_name()),
-            further: ground.further(),
+            labels: context.labels,
+            roots: &CallRoots::of_args(ground, &args),
         };
         // Only grants for commands are bound to the files that the command runs.
         let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
@@ -323,7 +236,7 @@ impl Gate {
     pub(crate) fn action(
         &self,
         dependencies: CallDependencies,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         call: &ToolCall,
     ) -> Action {
         let CallDependencies { files, texts, cwd, env } = dependencies;
@@ -335,15 +248,14 @@ impl Gate {
             cwd,
             env,
             constitution: self.law.hash().to_string(),
-            labels: standing.labels,
+            labels: context.labels,
             texts,
-            workspace: grant::folder_of(&standing.ground, call),
-            further: standing.ground.further().to_vec(),
+            roots: CallRoots::of_call(&context.ground, call),
         }
     }
 
     /// The action of a call that an external harness executes. Its dependencies there are unknown.
-    pub(crate) fn action_elsewhere(&self, standing: &PolicyContext, call: &ToolCall) -> Action {
+    pub(crate) fn action_elsewhere(&self, context: &PolicyContext, call: &ToolCall) -> Action {
         Action {
             tool: call.name.clone(),
             schema: String::new(),
@@ -352,10 +264,9 @@ impl Gate {
             cwd: None,
             env: Vec::new(),
             constitution: self.law.hash().to_string(),
-            labels: standing.labels,
+            labels: context.labels,
             texts: Default::default(),
-            workspace: grant::folder_of(&standing.ground, call),
-            further: standing.ground.further().to_vec(),
+            roots: CallRoots::of_call(&context.ground, call),
         }
     }
 
@@ -370,26 +281,28 @@ impl Gate {
     }
 
     /// The label changes after a call. `tool` is the tool that ran, if one ran.
-    pub fn moved(
+    pub fn propagate_labels(
         &self,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         tool: Option<&str>,
-        touched: (&[Access], CallEnd),
+        touched: &[Access],
+        end: CallEnd,
     ) -> Result<LabelChange, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
-        let (ground, readers, redactor) = (&standing.ground(), &self.storage.readers, &*self.redactor);
-        label_store::moved(
+        let (ground, readers, redactor) = (&context.ground(), &self.storage.readers, &*self.redactor);
+        label_store::propagate_labels(
             label_store::LabelStore { ground, readers, redactor },
-            standing.labels,
+            context.labels,
             output,
             touched,
+            end,
         )
     }
 
     /// The labels of everything that a call with unknown outcome may have written.
-    pub(crate) fn left_behind(
+    pub(crate) fn possible_writes(
         &self,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         tool: &str,
     ) -> Result<Vec<LabelRecord>, StoreError> {
         let writes =
@@ -399,13 +312,13 @@ impl Gate {
             return Ok(Vec::new());
         }
         // It may have written any file.
-        let touched: Vec<Access> = Resource::all_of(&standing.ground).map(Access::Wrote).collect();
-        Ok(self.moved(standing, None, (&touched, CallEnd::Badly))?.wrote)
+        let touched: Vec<Access> = Resource::all_of(&context.ground).map(Access::Wrote).collect();
+        Ok(self.propagate_labels(context, None, &touched, CallEnd::Badly)?.wrote)
     }
 
     /// The labels of a mailbox message: those of its sender, if that was an agent of this daemon, but never those of the owner's
     /// own words.
-    pub(crate) fn letter_labels(&self, id: &str) -> Result<Labels, StoreError> {
+    pub(crate) fn message_labels(&self, id: &str) -> Result<Labels, StoreError> {
         Ok(self.stored_labels(&format!("letter:{id}"))?.for_sub_agent())
     }
 
@@ -417,7 +330,7 @@ impl Gate {
 
     /// Whether a session has a tool: all its mandates allow it, and its parent did not exclude it.
     pub fn allows_tool(&self, row: &SessionRow, tool: &str) -> bool {
-        row.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
+        row.inherited.tools.as_ref().is_none_or(|tools| tools.iter().any(|given| given == tool))
             && row.mandates().all(|name| self.law.mandate(&name).is_some_and(|mandate| mandate.allows(tool)))
     }
 
@@ -450,7 +363,7 @@ impl Gate {
     }
 
     /// Whether an approved request is still for the same action: compares the digests.
-    pub(crate) fn still_fits(&self, requested: &Requested, action: &Action) -> bool {
+    pub(crate) fn matches_digest(&self, requested: &Requested, action: &Action) -> bool {
         action.digest().is_ok_and(|digest| digest == requested.digest)
     }
 }

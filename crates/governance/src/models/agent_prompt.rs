@@ -2,11 +2,11 @@
 //! system prompt.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use tribune_constitution::AgentPrompt;
-use tribune_runtime::{AgentId, RuntimeError};
+use tribune_runtime::{AgentId, ErrorKind, RuntimeError};
 
 /// Largest file in bytes, the same as the limit of [`AgentPrompt`].
 const MAX_BYTES: u64 = 64 * 1024;
@@ -28,11 +28,11 @@ impl AgentPrompts {
         let path = self.home.join("agents").join(agent.as_str()).join("prompt.md");
         let refused = |what: String| {
             let what = format!("agents/{agent}/prompt.md cannot be used: {what}");
-            RuntimeError::new("agent_prompt", what)
+            RuntimeError::new(ErrorKind::AgentPrompt, what)
         };
         let file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(refused(format!("{error}; check its mode and owner"))),
         };
         let mut text = String::new();

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::json;
 use tribune_config::Config;
 use tribune_providers::{ModelRef, ModelResponse, ProviderError};
-use tribune_runtime::RuntimeError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
 use tribune_storage::store::{Store, StoreError};
 
 use super::request_log::{RequestLog, RequestRecord};
-use crate::spend::{Budgets, OPERATOR, Payer, Reservation, Reserve, Told};
+use crate::spend::{Budgets, OPERATOR, Payer, ReportedUsage, Reservation, Reserve};
 
 /// Charges provider checks to the operator's budget and logs them.
 #[derive(Clone)]
@@ -52,9 +52,14 @@ impl CheckBilling {
     }
 
     /// Reserves the cost of a request. The reservation is durable when this returns.
-    pub(super) async fn pay(&self, model: &ModelRef, tokens: (u64, u64)) -> Result<Charge, RuntimeError> {
+    pub(super) async fn pay(
+        &self,
+        model: &ModelRef,
+        prompt: u64,
+        answer: u64,
+    ) -> Result<Charge, RuntimeError> {
         let payer = Payer { agent: OPERATOR.to_owned(), session: None };
-        match self.budgets.reserve(&payer, model, tokens).await? {
+        match self.budgets.reserve(&payer, model, prompt, answer).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
                 Ok(Charge { billing: self.clone(), model: model.clone(), reservation })
@@ -62,7 +67,7 @@ impl CheckBilling {
             // A check does not wait for a person to raise the limit.
             Reserve::Ask(_) => {
                 let what = "this would exceed the budget: raise the limit under spend in config.json5";
-                Err(RuntimeError::new("spend_limit", what))
+                Err(RuntimeError::new(ErrorKind::SpendLimit, what))
             }
         }
     }
@@ -78,9 +83,11 @@ impl Charge {
             Err(error) => (Default::default(), error.code()),
         };
         match response {
-            Ok(answer) if answer.finish_reason.is_some() => reservation.settle(Told::All(usage)).await,
-            Ok(_) => reservation.settle(Told::Some(usage)).await,
-            Err(error) if error.may_be_billed() => reservation.settle(Told::Some(usage)).await,
+            Ok(answer) if answer.finish_reason.is_some() => {
+                reservation.settle(ReportedUsage::All(usage)).await
+            }
+            Ok(_) => reservation.settle(ReportedUsage::Some(usage)).await,
+            Err(error) if error.may_be_billed() => reservation.settle(ReportedUsage::Some(usage)).await,
             Err(_) => reservation.release().await,
         }
         let record = RequestRecord {

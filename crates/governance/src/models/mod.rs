@@ -9,7 +9,7 @@ pub mod inventory;
 mod model_health;
 mod model_resolver;
 mod provider_check;
-pub mod providers;
+mod providers;
 mod request_log;
 pub mod startup_check;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tribune_providers::{ModelRef, Thinking, ThinkingForm};
 use tribune_runtime::native::{ModelBinding, ModelResolver};
-use tribune_runtime::{AgentId, RuntimeError};
+use tribune_runtime::{AgentId, ErrorKind, RuntimeError};
 
 use super::providers::Providers;
 
@@ -30,14 +30,14 @@ impl ModelResolver for ConfiguredModels {
     fn resolve(&self, agent: &AgentId, model: Option<&str>) -> Result<ModelBinding, RuntimeError> {
         let model: ModelRef = match model {
             Some(model) => {
-                model.parse().map_err(|error| RuntimeError::new("unknown_model", format!("{error}")))?
+                model.parse().map_err(|error| RuntimeError::new(ErrorKind::UnknownModel, format!("{error}")))?
             }
             None => self.providers.default_model().ok_or_else(|| {
                 let what = format!(
                     "the agent `{agent}` has no model: name one in its line of data/agent-roster.jsonl, or set models.default in \
                      config.json5; `tribune models` lists them"
                 );
-                RuntimeError::new("no_model", what)
+                RuntimeError::new(ErrorKind::NoModel, what)
             })?,
         };
         let (provider, limits) = self.providers.resolve(&model)?;

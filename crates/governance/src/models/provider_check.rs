@@ -11,7 +11,7 @@ use tribune_providers::{
     ChatMessage, ModelLimits, ModelRef, ModelRequest, ModelResponse, ProviderClient, ProviderError,
     RequestTimeouts, Thinking, ThinkingForm,
 };
-use tribune_runtime::RuntimeError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 
 use super::check_billing::CheckBilling;
 use super::inventory::ModelInventory;
@@ -108,8 +108,9 @@ fn chosen<'a>(
 ) -> Result<Vec<Chosen<'a>>, RuntimeError> {
     match target {
         Some(text) if text.contains(':') => {
-            let model: ModelRef =
-                text.parse().map_err(|error| RuntimeError::new("unknown_model", format!("{error}")))?;
+            let model: ModelRef = text
+                .parse()
+                .map_err(|error| RuntimeError::new(ErrorKind::UnknownModel, format!("{error}")))?;
             let (provider, limits) = providers.resolve(&model)?;
             Ok(vec![(provider, Some((model, limits)))])
         }
@@ -200,8 +201,8 @@ async fn run_checks(
         return None;
     };
     let request = question(model, limits);
-    let tokens = (estimate_tokens(&request), u64::from(request.max_output_tokens));
-    let charge = match billing.pay(model, tokens).await {
+    let prompt = estimate_tokens(&request);
+    let charge = match billing.pay(model, prompt, u64::from(request.max_output_tokens)).await {
         Ok(charge) => charge,
         Err(error) => {
             let (check, code) = ("model".to_owned(), Some(error.code().to_owned()));

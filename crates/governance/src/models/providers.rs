@@ -9,7 +9,7 @@ use tribune_constitution::suggest_name::nearest;
 use tribune_providers::{
     ApiKey, ModelLimits, ModelRef, ProviderClient, ProviderEndpoint, ProviderError, RequestTimeouts,
 };
-use tribune_runtime::RuntimeError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 
 use super::model_health::ModelHealth;
 
@@ -130,14 +130,14 @@ impl Providers {
                 "there is no provider `{shown}`: {meant}the providers are {}; others are declared in config.json5 under models.providers",
                 names.join(", ")
             );
-            RuntimeError::new("unknown_provider", what)
+            RuntimeError::new(ErrorKind::UnknownProvider, what)
         })?;
         if !provider.config.enabled {
             let what = format!(
                 "the provider `{}` is switched off: set models.providers.{}.enabled to true in config.json5",
                 provider.id, provider.id
             );
-            return Err(RuntimeError::new("provider_disabled", what));
+            return Err(RuntimeError::new(ErrorKind::ProviderDisabled, what));
         }
         Ok(provider)
     }
@@ -155,7 +155,7 @@ impl Providers {
                  with its contextWindow and maxOutputTokens",
                 provider.id
             );
-            RuntimeError::new("unknown_model", what)
+            RuntimeError::new(ErrorKind::UnknownModel, what)
         })?;
         Ok((provider, *limits))
     }

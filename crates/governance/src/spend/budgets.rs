@@ -11,7 +11,7 @@ use tribune_providers::ModelRef;
 use tribune_records::ledger_payloads::payload;
 use tribune_records::spend::amount::{Amount, SpendLimit};
 use tribune_records::spend::record::{Raised, SpendRecord, spend_entity};
-use tribune_runtime::{RuntimeError, ToolCall};
+use tribune_runtime::{ErrorKind, RuntimeError, ToolCall};
 use tribune_storage::clock::Clock;
 use tribune_storage::store::{LedgerWriter, Readers, StoreError};
 
@@ -37,7 +37,7 @@ pub(super) enum Account {
 }
 
 /// A limit that a request would exceed.
-pub(super) struct Over {
+pub(super) struct ExceededLimit {
     pub(super) account: Account,
     pub(super) limit: SpendLimit,
     pub(super) raised: Amount,
@@ -90,7 +90,8 @@ impl Budgets {
         self: &Arc<Self>,
         payer: &Payer,
         model: &ModelRef,
-        (prompt, answer): (u64, u64),
+        prompt: u64,
+        answer: u64,
     ) -> Result<Reserve, RuntimeError> {
         let price = self.config.prices.get(model);
         let limits = self.limits_of(payer);
@@ -98,7 +99,7 @@ impl Budgets {
             let what = format!(
                 "{model} has no price, but a cost limit applies: add its price to spend.prices in config.json5 (0 if it is free)"
             );
-            return Err(RuntimeError::new("no_price", what));
+            return Err(RuntimeError::new(ErrorKind::NoPrice, what));
         }
         let cost = price.map(|price| price.at_most(prompt, answer)).unwrap_or_default();
         let amount = Amount { tokens: prompt.saturating_add(answer), cost };
@@ -108,12 +109,12 @@ impl Budgets {
             let balance = accounts.get(account).copied().unwrap_or_default();
             !limit.holds(balance.spent + balance.reserved + amount, balance.raised)
         };
-        let over: Vec<Over> = limits
+        let over: Vec<ExceededLimit> = limits
             .iter()
             .filter(is_over)
             .map(|(account, limit)| {
                 let Balance { spent, reserved, raised } = accounts.get(account).copied().unwrap_or_default();
-                Over { account: account.clone(), limit: *limit, raised, used: spent + reserved }
+                ExceededLimit { account: account.clone(), limit: *limit, raised, used: spent + reserved }
             })
             .collect();
         if over.is_empty() {
@@ -138,7 +139,7 @@ impl Budgets {
         match (self.config.at_limit, &payer.session) {
             (AtLimit::Ask, Some(session)) => Ok(Reserve::Ask(self.question(session, &over, amount))),
             (AtLimit::Ask | AtLimit::Stop, _) => {
-                Err(RuntimeError::new("spend_limit", refusal(&over, amount)))
+                Err(RuntimeError::new(ErrorKind::SpendLimit, refusal(&over, amount)))
             }
         }
     }
@@ -200,7 +201,7 @@ impl Budgets {
             let day = one["day"].as_str().map(str::to_owned);
             let raised = Raised { scope: word("scope"), name: word("name"), day, by };
             let account = Account::named(&raised);
-            let draft = self.entry((session, "house"), SpendRecord::Raised(raised), None);
+            let draft = self.entry(session, "house", SpendRecord::Raised(raised), None);
             self.ledger.append(&draft).await?;
             // An account that is not in the cache is loaded later with this increase included.
             if let Some(account) = account
@@ -224,10 +225,10 @@ impl Budgets {
     /// An entry about spending of a payer. An entry that ends a request has the entry that began it as parent.
     pub(super) fn draft(&self, payer: &Payer, record: SpendRecord, begun: Option<Cid>) -> Draft {
         let who = payer.session.as_deref().unwrap_or(&payer.agent);
-        self.entry((who, &payer.agent), record, begun)
+        self.entry(who, &payer.agent, record, begun)
     }
 
-    fn entry(&self, (who, actor): (&str, &str), record: SpendRecord, begun: Option<Cid>) -> Draft {
+    fn entry(&self, who: &str, actor: &str, record: SpendRecord, begun: Option<Cid>) -> Draft {
         let entity = spend_entity(who);
         Draft {
             entity_id: entity.clone(),

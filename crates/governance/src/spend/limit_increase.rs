@@ -9,16 +9,16 @@ use tribune_records::spend::amount::Amount;
 use tribune_records::spend::money::Money;
 use tribune_runtime::ToolCall;
 
-use super::budgets::{Account, Budgets, Over};
+use super::budgets::{Account, Budgets, ExceededLimit};
 
 /// Most calls that were made and not yet submitted. A turn that ends in between leaves one behind.
 const MAX_OPEN_CALLS: usize = 10_000;
 
 impl Budgets {
     /// The call that asks a person to raise the limits: each by its own amount, or by what is missing if that is more.
-    pub(super) fn question(&self, session: &str, over: &[Over], amount: Amount) -> ToolCall {
-        let more = |over: &Over| {
-            let Over { account, limit, raised, used } = over;
+    pub(super) fn question(&self, session: &str, over: &[ExceededLimit], amount: Amount) -> ToolCall {
+        let more = |over: &ExceededLimit| {
+            let ExceededLimit { account, limit, raised, used } = over;
             let needed = *used + amount;
             let (scope, name, day) = account.names();
             let mut one = json!({ "scope": scope, "name": name });
@@ -79,7 +79,7 @@ pub(crate) fn share_a_limit(one: &Value, other: &Value) -> bool {
 }
 
 /// The error text: which limits would be exceeded, and what to do.
-pub(super) fn refusal(over: &[Over], amount: Amount) -> String {
+pub(super) fn refusal(over: &[ExceededLimit], amount: Amount) -> String {
     format!(
         "{}: raise the limit in config.json5, start a new session if it is the limit of a session, or wait until tomorrow if it is a daily limit",
         in_the_way(over, amount)
@@ -87,9 +87,9 @@ pub(super) fn refusal(over: &[Over], amount: Amount) -> String {
 }
 
 /// The limits that would be exceeded, in words.
-fn in_the_way(over: &[Over], amount: Amount) -> String {
-    let one = |over: &Over| {
-        let Over { account, limit, used, .. } = over;
+fn in_the_way(over: &[ExceededLimit], amount: Amount) -> String {
+    let one = |over: &ExceededLimit| {
+        let ExceededLimit { account, limit, used, .. } = over;
         let of = match account {
             Account::Session(_) => "this session".to_owned(),
             Account::Agent { agent, day } => format!("{agent} on {day}"),

@@ -12,4 +12,4 @@ mod reservation;
 
 pub use self::budgets::{Budgets, Payer, Reserve};
 pub(crate) use self::limit_increase::{share_a_limit, whose};
-pub use self::reservation::{Reservation, Told};
+pub use self::reservation::{ReportedUsage, Reservation};

@@ -17,7 +17,7 @@ use super::budgets::{Account, Budgets, Payer};
 
 /// The token usage that a provider reported for a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Told {
+pub enum ReportedUsage {
     All(TokenUsage),
     /// The response was incomplete, so the usage is at least this.
     Some(TokenUsage),
@@ -44,14 +44,14 @@ pub(super) enum Stage {
     /// Nothing was sent yet.
     Planned,
     /// The reservation is recorded, so the request may be sent.
-    OnRecord(Begun),
+    OnRecord(ReservationEntry),
     /// The cost is counted.
     Settled,
 }
 
 /// The ledger entry of the reservation.
 #[derive(Debug)]
-pub(super) enum Begun {
+pub(super) enum ReservationEntry {
     /// It is durable; its position is not known yet.
     Durable(Receipt),
     Placed(Cid),
@@ -75,12 +75,13 @@ impl Reservation {
     /// Records the reservation. Nothing may be sent before this returns.
     pub async fn put_on_record(&mut self) -> Result<(), StoreError> {
         let draft = self.budgets.draft(&self.payer, SpendRecord::Reserved(self.in_full()), None);
-        self.stage = Stage::OnRecord(Begun::Durable(self.budgets.ledger.append_early(&draft).await?));
+        self.stage =
+            Stage::OnRecord(ReservationEntry::Durable(self.budgets.ledger.append_early(&draft).await?));
         Ok(())
     }
 
     /// Counts the actual cost and records it.
-    pub async fn settle(mut self, reported: Told) {
+    pub async fn settle(mut self, reported: ReportedUsage) {
         self.place().await;
         let (usage, estimated) = self.usage(reported);
         let price = self.budgets.config.prices.get(&self.model);
@@ -102,10 +103,10 @@ impl Reservation {
 
     /// Resolves the position of the reservation's entry before anything is counted. A request cancelled here is billed in full.
     async fn place(&mut self) {
-        if let Stage::OnRecord(Begun::Durable(receipt)) = &mut self.stage
+        if let Stage::OnRecord(ReservationEntry::Durable(receipt)) = &mut self.stage
             && let Ok(placed) = self.budgets.ledger.append_with_position(receipt).await
         {
-            self.stage = Stage::OnRecord(Begun::Placed(placed.cid));
+            self.stage = Stage::OnRecord(ReservationEntry::Placed(placed.cid));
         }
     }
 
@@ -132,10 +133,10 @@ impl Reservation {
     }
 
     /// The billed usage, and whether it is an estimate: unreported tokens count as the whole reservation.
-    fn usage(&self, reported: Told) -> (TokenUsage, bool) {
+    fn usage(&self, reported: ReportedUsage) -> (TokenUsage, bool) {
         match reported {
-            Told::All(usage) if usage != TokenUsage::default() => (usage, false),
-            Told::All(usage) | Told::Some(usage) => {
+            ReportedUsage::All(usage) if usage != TokenUsage::default() => (usage, false),
+            ReportedUsage::All(usage) | ReportedUsage::Some(usage) => {
                 let input = if usage.prompt() == 0 { self.prompt } else { usage.input };
                 (TokenUsage { input, output: usage.output.max(self.answer), ..usage }, true)
             }
@@ -153,8 +154,8 @@ impl Reservation {
         }
         drop(accounts);
         match std::mem::replace(&mut self.stage, Stage::Settled) {
-            Stage::OnRecord(Begun::Placed(begun)) => Some(begun),
-            Stage::OnRecord(Begun::Durable(mut receipt)) => {
+            Stage::OnRecord(ReservationEntry::Placed(begun)) => Some(begun),
+            Stage::OnRecord(ReservationEntry::Durable(mut receipt)) => {
                 self.budgets.ledger.append_with_position_blocking(&mut receipt).ok().map(|placed| placed.cid)
             }
             Stage::Planned | Stage::Settled => None,

@@ -113,9 +113,9 @@ impl Governance {
         let name = requested.session.clone();
         let session = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(session) = session else { return no("the session has been forgotten: deny the call") };
-        if let Some(standing) = PolicyContext::of(&session) {
+        if let Some(context) = PolicyContext::of(&session) {
             let call = ToolCall { id: requested.call_id.clone(), name: requested.tool.clone(), input };
-            self.would_run(&standing, &call, &requested.id).await?;
+            self.would_run(&context, &call, &requested.id).await?;
         }
         let kept = self.storage.vault.keep(&session.id, text.as_bytes()).await?;
         match kept {
@@ -128,17 +128,17 @@ impl Governance {
     /// write another text.
     async fn would_run(
         &self,
-        standing: &PolicyContext,
+        context: &PolicyContext,
         call: &ToolCall,
         approval: &str,
     ) -> Result<(), ApprovalError> {
-        let vetoes = self.policy.gate.hooks.objections(&HookSubject::of(standing), call).await;
+        let vetoes = self.policy.gate.hooks.objections(&HookSubject::of(context), call).await;
         let verdict = self.policy.gate.preview(AuthorizationRequest {
-            standing,
+            context,
             tool: &call.name,
             stage: DecisionStage::Dispatch,
             input: Some(&call.input),
-            asked: None,
+            original_input: None,
             runs: &Files::default,
             owner_words: &[],
             vetoes,
@@ -195,11 +195,11 @@ impl Governance {
     }
 
     /// The changed text that a call was allowed with, if it still exists.
-    pub async fn allowed_words(
+    pub async fn approved_text(
         self: &Arc<Self>,
         requested: &Requested,
     ) -> Result<Option<String>, StoreError> {
-        let Some((_, text)) = self.other_words(requested).await? else { return Ok(None) };
+        let Some((_, text)) = self.approved_rewording(requested).await? else { return Ok(None) };
         let (governance, name) = (Arc::clone(self), requested.session.clone());
         let read = tokio::task::spawn_blocking(move || {
             let session = governance.storage.readers.now(|reader| reader.session(&name))?;
@@ -211,7 +211,7 @@ impl Governance {
     }
 
     /// Who allowed a call with a changed text, and the commitment of that text in the ledger.
-    pub(super) async fn other_words(
+    pub(super) async fn approved_rewording(
         &self,
         requested: &Requested,
     ) -> Result<Option<(String, Commitment)>, StoreError> {

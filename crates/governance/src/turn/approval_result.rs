@@ -9,7 +9,7 @@ const MAX_ENTRIES_SEARCHED: usize = 2_000;
 
 /// The result of the call that `request` is about, in one word: `ran`, `failed`, `denied`, `cancelled`, `killed`,
 /// `timed_out` or `interrupted`. None if it is not known yet, or too far back.
-pub fn sequel(
+pub fn approval_result(
     reader: &Reader,
     session: &str,
     call: &str,

@@ -1,6 +1,7 @@
 //! Crash recovery: records what was started and not finished as interrupted, so that the session can be used again.
 
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
@@ -15,7 +16,7 @@ use tribune_storage::vault::{EVENTS_KEPT, ReadLimit, StoredEvent};
 use super::Governance;
 use super::out_of_turn::SideLog;
 use super::session_writer::{EntryDraft, SessionWriter};
-use super::turn_transcript::tell_interrupted;
+use super::turn_transcript::{Exchange, append_interrupted};
 
 /// What a start found unfinished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,8 +88,8 @@ impl Governance {
         };
         let (outcome, code) = (EgressOutcome::Interrupted, None);
         let record = EgressRecord::Ended { outcome, code, sent: 0, received: 0 };
-        let line = (EntryQuality::Delivery, vec![verdict]);
-        let draft = self.policy.out_of_turn.draft_beside(SideLog::Egress, &key, line, &record);
+        let (log, quality) = (SideLog::Egress, EntryQuality::Delivery);
+        let draft = self.policy.out_of_turn.side_log_draft(log, &key, quality, vec![verdict], &record);
         self.storage.ledger.append(&draft).await.map(drop)
     }
 
@@ -98,47 +99,22 @@ impl Governance {
         let row = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let (Some(row), Ok(key)) = (row, first.session_key.parse::<SessionKey>()) else { return Ok(()) };
         let handle = Handle { key: key.into(), session_id: row.id.as_str().into() };
-        let journal = self.journal(&handle).await?;
+        let writer = self.session_writer(&handle).await?;
         // Calls before their turn: the order in which they would have ended.
         for kind in ["tool_call", "turn", "forget"] {
             for unfinished in work.iter().filter(|work| work.kind == kind) {
                 let Ok(cid) = unfinished.cid.parse() else { continue };
                 match kind {
                     "tool_call" => {
-                        let called: Option<ToolCallRecord> = self.record_of(cid).await?;
-                        let mut standing = journal.lock().await.standing.clone();
-                        if called.as_ref().is_some_and(|called| called.runner == CallRunner::Agent) {
-                            // The agent may have seen the result.
-                            standing.labels = standing.labels.meet(self.brings(&unfinished.name));
-                        }
-                        let record = ToolResultRecord {
-                            tool: unfinished.name.clone(),
-                            call_id: called.map(|called| called.call_id).unwrap_or_default(),
-                            outcome: CallOutcome::Interrupted,
-                            is_error: true,
-                            output_hash: None,
-                            labels: standing.labels,
-                            wrote: self.policy.gate.left_behind(&standing, &unfinished.name)?,
-                            sandbox: None,
-                        };
-                        let mut journal = journal.lock().await;
-                        let mut page = journal.page();
-                        let line = EntryDraft {
-                            quality: EntryQuality::ToolResult,
-                            target: &unfinished.name,
-                            parents: vec![cid],
-                            record: &record,
-                        };
-                        journal.entry(&mut page, line)?;
-                        journal.write(page).await?;
+                        self.interrupt_call(&writer, cid, &unfinished.name).await?;
                         recovered.calls += 1;
                     }
                     "turn" => {
-                        interrupt_turn(self, &mut *journal.lock().await, cid).await?;
+                        interrupt_turn(self, &mut *writer.lock().await, cid).await?;
                         recovered.turns += 1;
                     }
                     _ => {
-                        self.shred(&handle, &journal, cid, "recovery").await?;
+                        self.shred(&handle, &writer, cid, "recovery").await?;
                         recovered.forgets += 1;
                     }
                 }
@@ -146,9 +122,38 @@ impl Governance {
         }
         Ok(())
     }
-}
 
-impl Governance {
+    /// Ends a call that was started. Whether it took effect is unknown.
+    async fn interrupt_call(
+        &self,
+        writer: &Mutex<SessionWriter>,
+        call: Cid,
+        tool: &str,
+    ) -> Result<(), StoreError> {
+        let record: Option<ToolCallRecord> = self.record_of(call).await?;
+        let mut writer = writer.lock().await;
+        let mut context = writer.context.clone();
+        if record.as_ref().is_some_and(|record| record.runner == CallRunner::Agent) {
+            // The agent may have seen the result.
+            context.labels = context.labels.meet(self.brings(tool));
+        }
+        let result = ToolResultRecord {
+            tool: tool.to_owned(),
+            call_id: record.map(|record| record.call_id).unwrap_or_default(),
+            outcome: CallOutcome::Interrupted,
+            is_error: true,
+            output_hash: None,
+            labels: context.labels,
+            wrote: self.policy.gate.possible_writes(&context, tool)?,
+            sandbox: None,
+        };
+        let quality = EntryQuality::ToolResult;
+        let draft = EntryDraft { quality, target: tool, parents: vec![call], record: &result };
+        let mut batch = writer.new_batch();
+        writer.entry(&mut batch, draft)?;
+        writer.write(batch).await.map(drop)
+    }
+
     /// Reads the payload of an entry.
     pub(super) async fn record_of<T: DeserializeOwned + Send + 'static>(
         &self,
@@ -164,58 +169,60 @@ impl Governance {
 
 async fn interrupt_turn(
     governance: &Governance,
-    journal: &mut SessionWriter,
+    writer: &mut SessionWriter,
     begun: Cid,
 ) -> Result<(), StoreError> {
     let started: Option<Turn> = governance.record_of(begun).await?;
     let Some(started) = started else { return Ok(()) };
     // Written before the end of the turn is in the ledger. A start that is killed in between comes here again, and
     // finds the transcript written.
-    let exchange =
-        (input_of(governance, journal, &started)?, output_of(governance, journal, &begun.to_string())?);
-    tell_interrupted(governance, &journal.handle.key, &begun.to_string(), exchange, journal.now());
+    let exchange = Exchange {
+        input: input_of(governance, writer, &started)?,
+        output: output_of(governance, writer, &begun.to_string())?,
+    };
+    append_interrupted(governance, &writer.handle.key, &begun.to_string(), exchange, writer.now());
     let record = Turn {
         phase: TurnPhase::Interrupted,
-        timestamp: journal.now().to_string(),
+        timestamp: writer.now().to_string(),
         constitution_hash: governance.policy.gate.law.hash().to_string(),
-        labels: journal.standing.labels,
+        labels: writer.context.labels,
         ..started
     };
-    let mut page = journal.page();
-    let target = journal.handle.session_id.to_string();
+    let mut batch = writer.new_batch();
+    let target = writer.handle.session_id.to_string();
     let line =
         EntryDraft { quality: EntryQuality::Turn, target: &target, parents: vec![begun], record: &record };
-    let entry = journal.entry(&mut page, line)?;
+    let entry = writer.entry(&mut batch, line)?;
     // A turn whose first event never reached the disk was never acknowledged; its event stream starts here.
-    if !stream_mentions(governance, journal, &begun.to_string())? {
-        journal.event(&mut page, EventKind::TurnStarted { turn: begun.to_string() });
+    if !stream_mentions(governance, writer, &begun.to_string())? {
+        writer.event(&mut batch, EventKind::TurnStarted { turn: begun.to_string() });
     }
-    journal.event(
-        &mut page,
+    writer.event(
+        &mut batch,
         EventKind::Error { code: "interrupted".to_owned(), message: INTERRUPTED.to_owned() },
     );
-    journal.event(&mut page, EventKind::LedgerAppend { entry: Box::new(entry) });
-    journal.event(&mut page, EventKind::Done { stop_reason: StopReason::Interrupted });
-    journal.write(page).await.map(drop)
+    writer.event(&mut batch, EventKind::LedgerAppend { entry: Box::new(entry) });
+    writer.event(&mut batch, EventKind::Done { stop_reason: StopReason::Interrupted });
+    writer.write(batch).await.map(drop)
 }
 
 /// The input of a turn; empty if its content was deleted.
-fn input_of(governance: &Governance, journal: &SessionWriter, started: &Turn) -> Result<String, StoreError> {
+fn input_of(governance: &Governance, writer: &SessionWriter, started: &Turn) -> Result<String, StoreError> {
     let stored =
-        governance.storage.vault.content(&journal.handle.session_id, &started.inputs_hash.to_string())?;
+        governance.storage.vault.content(&writer.handle.session_id, &started.inputs_hash.to_string())?;
     let content = stored.and_then(|stored| serde_json::from_slice::<Vec<ContentBlock>>(&stored).ok());
     Ok(text_of(&content.unwrap_or_default()))
 }
 
 /// The output of a turn without an end, as far as it was shown.
-fn output_of(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<String, StoreError> {
+fn output_of(governance: &Governance, writer: &SessionWriter, turn: &str) -> Result<String, StoreError> {
     /// Events that are read at once.
     const READ_AT_ONCE: usize = 1_000;
-    let mut after = journal.next_event().saturating_sub(EVENTS_KEPT);
+    let mut after = writer.next_event().saturating_sub(EVENTS_KEPT);
     let (mut output, mut is_own) = (String::new(), false);
     loop {
         let range = governance.storage.vault.events(
-            &journal.handle.session_id,
+            &writer.handle.session_id,
             after,
             ReadLimit::events(READ_AT_ONCE),
         )?;
@@ -232,11 +239,11 @@ fn output_of(governance: &Governance, journal: &SessionWriter, turn: &str) -> Re
 }
 
 /// Whether the events after the last end of a turn mention this turn.
-fn stream_mentions(governance: &Governance, journal: &SessionWriter, turn: &str) -> Result<bool, StoreError> {
+fn stream_mentions(governance: &Governance, writer: &SessionWriter, turn: &str) -> Result<bool, StoreError> {
     const LOOK_BACK: u64 = 1_000;
-    let after = journal.next_event().saturating_sub(LOOK_BACK);
+    let after = writer.next_event().saturating_sub(LOOK_BACK);
     let range = governance.storage.vault.events(
-        &journal.handle.session_id,
+        &writer.handle.session_id,
         after,
         ReadLimit::events(LOOK_BACK as usize),
     )?;
@@ -250,14 +257,14 @@ fn stream_mentions(governance: &Governance, journal: &SessionWriter, turn: &str)
 /// stream here.
 pub(super) async fn complete_stream(
     governance: &Governance,
-    journal: &mut SessionWriter,
+    writer: &mut SessionWriter,
     row: &SessionRow,
 ) -> Result<(), StoreError> {
     let quiet = matches!(row.state, SessionState::Idle | SessionState::Cancelled);
-    let ended = match journal.last_event() {
+    let ended = match writer.last_event() {
         Some(event) => event.is_done(),
         // Without events: none was written yet, or all were deleted and the sequence numbers continue.
-        None => row.turns == 0 || journal.next_event() > 1,
+        None => row.turns == 0 || writer.next_event() > 1,
     };
     if !quiet || ended {
         return Ok(());
@@ -267,7 +274,7 @@ pub(super) async fn complete_stream(
     let Some(turn) = turns.first() else { return Ok(()) };
     let stop_reason =
         turn.stop_reason.as_deref().and_then(StopReason::parse).unwrap_or(StopReason::Interrupted);
-    let mut page = journal.page();
-    journal.event(&mut page, EventKind::Done { stop_reason });
-    journal.write(page).await.map(drop)
+    let mut batch = writer.new_batch();
+    writer.event(&mut batch, EventKind::Done { stop_reason });
+    writer.write(batch).await.map(drop)
 }

@@ -23,8 +23,8 @@ const OWNER_TEXTS: usize = 8;
 
 /// The calls of one session that an external harness executes.
 #[derive(Debug)]
-pub(super) struct Elsewhere {
-    calls: HashMap<String, Known>,
+pub(super) struct ExternalCalls {
+    calls: HashMap<String, ExternalCall>,
     /// Their ids, oldest first.
     order: VecDeque<String>,
     /// Calls whose result was not reported: how many of each tool were allowed, and the ids of those that a person was
@@ -36,7 +36,7 @@ pub(super) struct Elsewhere {
     owner_words: Vec<String>,
 }
 
-impl Elsewhere {
+impl ExternalCalls {
     /// Loads the state from the ledger. `brings` gives the labels that a call of a tool brings into a session.
     pub(super) fn load(
         reader: &Reader,
@@ -62,13 +62,13 @@ impl Elsewhere {
         Ok(state)
     }
 
-    pub(super) fn call(&self, id: &str) -> Option<&Known> {
+    pub(super) fn call(&self, id: &str) -> Option<&ExternalCall> {
         self.calls.get(id)
     }
 
     /// Adds a call. The oldest one is dropped if there are too many; if its result was not reported, it counts as
     /// executed from then on.
-    pub(super) fn remember(&mut self, id: String, known: Known, brings: impl Fn(&str) -> Labels) {
+    pub(super) fn remember(&mut self, id: String, known: ExternalCall, brings: impl Fn(&str) -> Labels) {
         if let Some(before) = self.calls.remove(&id) {
             self.uncount(&id, &before);
         } else {
@@ -91,7 +91,7 @@ impl Elsewhere {
     }
 
     /// Removes a call from the counts of calls whose result was not reported.
-    fn uncount(&mut self, id: &str, known: &Known) {
+    fn uncount(&mut self, id: &str, known: &ExternalCall) {
         if known.is_over {
             return;
         }
@@ -107,10 +107,10 @@ impl Elsewhere {
     }
 
     /// Marks a call as over: its result is recorded.
-    pub(super) fn is_told(&mut self, id: &str) {
+    pub(super) fn mark_over(&mut self, id: &str) {
         if let Some(known) = self.calls.get(id).cloned() {
             self.uncount(id, &known);
-            self.calls.insert(id.to_owned(), Known { is_over: true, ..known });
+            self.calls.insert(id.to_owned(), ExternalCall { is_over: true, ..known });
         }
     }
 
@@ -120,7 +120,7 @@ impl Elsewhere {
     }
 
     /// The tools of calls that were allowed and whose result was not reported, except for this call.
-    pub(super) fn allowed_untold(&self, but: Option<&str>) -> impl Iterator<Item = &str> {
+    pub(super) fn allowed_unreported(&self, but: Option<&str>) -> impl Iterator<Item = &str> {
         let but = but.and_then(|id| self.calls.get(id)).filter(|known| !known.is_over);
         let only = but.filter(|known| known.verdict.decision == Decision::Allow).map(|known| &known.tool);
         self.allowed
@@ -130,7 +130,7 @@ impl Elsewhere {
     }
 
     /// The calls that a person was asked about and whose result was not reported, except for this call.
-    pub(super) fn asked_untold(&self, but: Option<&str>) -> impl Iterator<Item = &Known> {
+    pub(super) fn asked_unreported(&self, but: Option<&str>) -> impl Iterator<Item = &ExternalCall> {
         let others = self.asked.iter().filter(move |id| Some(id.as_str()) != but);
         others.filter_map(|id| self.calls.get(id))
     }
@@ -139,7 +139,7 @@ impl Elsewhere {
         &self.owner_words
     }
 
-    pub(super) fn owner_said(&mut self, text: String) {
+    pub(super) fn add_owner_words(&mut self, text: String) {
         self.owner_words.push(text);
         if self.owner_words.len() > OWNER_TEXTS {
             self.owner_words.remove(0);
@@ -149,18 +149,18 @@ impl Elsewhere {
 
 /// A call that an external harness executes.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct ExternalCall {
     pub(super) entry: Cid,
     pub(super) input_hash: Commitment,
     pub(super) tool: String,
     /// The verdict, and its entry.
-    pub(super) verdict: Arc<Judgement>,
+    pub(super) verdict: Arc<ExternalVerdict>,
     pub(super) is_over: bool,
 }
 
 /// The verdict on a call at the time of its request.
 #[derive(Debug)]
-pub(super) struct Judgement {
+pub(super) struct ExternalVerdict {
     pub(super) entry: Cid,
     pub(super) decision: Decision,
     pub(super) rules: Vec<String>,
@@ -170,13 +170,13 @@ pub(super) struct Judgement {
     pub(super) labels: Labels,
 }
 
-impl Judgement {
-    pub(super) fn new(entry: Cid, verdict: Verdict, (constitution, labels): (String, Labels)) -> Self {
+impl ExternalVerdict {
+    pub(super) fn new(entry: Cid, verdict: Verdict, constitution: String, labels: Labels) -> Self {
         let Verdict { decision, rules, reason, .. } = verdict;
         Self { entry, decision, rules, reason, constitution, labels }
     }
 
-    pub(super) fn standpoint(&self) -> ExternalCallState {
+    pub(super) fn state(&self) -> ExternalCallState {
         ExternalCallState {
             verdict: if self.decision == Decision::Allow {
                 ExternalDecision::Allowed
@@ -192,7 +192,7 @@ impl Judgement {
 }
 
 /// The newest calls of a session that external harnesses execute, from the ledger, oldest first.
-fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, StoreError> {
+fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, ExternalCall)>, StoreError> {
     let mut calls = Vec::new();
     let mut over = HashSet::new();
     for message in reader.messages(row, MAX_MESSAGES_SEARCHED)? {
@@ -205,10 +205,10 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, S
                     continue;
                 };
                 if record.runner == CallRunner::Caller
-                    && let Some(verdict) = verdict_of(reader, (index, &cid))?
+                    && let Some(verdict) = verdict_of(reader, index, &cid)?
                 {
                     let (input_hash, tool, verdict) = (record.input_hash, record.tool, Arc::new(verdict));
-                    let known = Known { entry: cid, input_hash, tool, verdict, is_over: false };
+                    let known = ExternalCall { entry: cid, input_hash, tool, verdict, is_over: false };
                     calls.push((record.call_id, known));
                 }
             }
@@ -223,7 +223,7 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, Known)>, S
 }
 
 /// The first verdict on the call with this index. It directly follows the call, in the same batch.
-fn verdict_of(reader: &Reader, (index, call): (u64, &Cid)) -> Result<Option<Judgement>, StoreError> {
+fn verdict_of(reader: &Reader, index: u64, call: &Cid) -> Result<Option<ExternalVerdict>, StoreError> {
     let Some(stored) = reader.entry(index + 1)? else { return Ok(None) };
     let entry = &stored.entry;
     if entry.quality != EntryQuality::PolicyVerdict || entry.parent_cids().first() != Some(call) {
@@ -231,6 +231,6 @@ fn verdict_of(reader: &Reader, (index, call): (u64, &Cid)) -> Result<Option<Judg
     }
     let record = serde_json::from_str::<VerdictRecord>(&entry.payload).ok();
     Ok(record.map(|record| {
-        Judgement::new(entry.cid, record.verdict, (record.constitution_hash, record.facts.labels))
+        ExternalVerdict::new(entry.cid, record.verdict, record.constitution_hash, record.facts.labels)
     }))
 }

@@ -12,13 +12,14 @@ use tribune_records::approval::action::approval_id;
 use tribune_records::approval::record::{ApprovalState, CallRunner};
 use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
 use tribune_records::outcome::ToolRun;
-use tribune_runtime::{ContentBlock, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
+use tribune_runtime::{ContentBlock, ErrorKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::Reader;
 
 use super::Governance;
-use super::external_call_state::{Elsewhere, Judgement, Known};
+use super::call_decision::{Attempt, CallReview, denial};
+use super::external_call_state::{ExternalCall, ExternalCalls, ExternalVerdict};
 use super::session_writer::SessionWriter;
-use super::turn_recorder::{Recorded, TurnRecorder, denial, input_from};
+use super::turn_recorder::{LedgerCall, TurnRecorder, input_from};
 use crate::gate::PolicyContext;
 use crate::gate::hooks::HookSubject;
 
@@ -44,11 +45,11 @@ pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a pers
 const TURN_WAIT: Duration = Duration::from_secs(1);
 
 /// The external calls of each session.
-pub(super) type Calls = Mutex<HashMap<SessionKey, Elsewhere>>;
+pub(super) type Calls = Mutex<HashMap<SessionKey, ExternalCalls>>;
 
 /// A message that the harness received.
 #[derive(Debug)]
-pub struct Heard {
+pub struct ExternalMessage {
     pub text: String,
     pub trust: Trust,
 }
@@ -74,35 +75,39 @@ pub struct ExternalCallState {
 
 impl Governance {
     /// Records a received message and applies its labels to the session.
-    pub async fn heard(self: &Arc<Self>, key: &SessionKey, message: Heard) -> Result<Labels, RuntimeError> {
+    pub async fn record_external_message(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        message: ExternalMessage,
+    ) -> Result<Labels, RuntimeError> {
         if message.text.len() > MAX_TEXT_BYTES {
             return Err(RuntimeError::new(
-                "too_large",
+                ErrorKind::TooLarge,
                 format!("a message has at most {MAX_TEXT_BYTES} bytes"),
             ));
         }
         let mut recorder = self.open_recorder(key).await?;
         // The state of the session is loaded from the ledger before anything is added to it.
         self.known(&recorder, "").await?;
-        let who = HookSubject::of(&recorder.journal.standing);
+        let who = HookSubject::of(&recorder.writer.context);
         let trust = self.policy.gate.hooks.message_received(&who, &message.text, message.trust).await;
-        let message = Heard { trust, ..message };
+        let message = ExternalMessage { trust, ..message };
         let labels = Labels::new(trust, false);
         let content_hash = recorder.content(&[ContentBlock::text(&message.text)])?;
         let record =
             MailboxRecord { letter: String::new(), from: "harness".to_owned(), content_hash, labels };
         let target = Arc::clone(&recorder.handle.session_id);
         recorder.line(EntryQuality::MailboxInject, &target, Vec::new(), &record)?;
-        recorder.journal.standing.labels = recorder.journal.standing.labels.meet(labels);
+        recorder.writer.context.labels = recorder.writer.context.labels.meet(labels);
         recorder.write().await?;
         if message.trust == Trust::Owner && message.text.len() <= MAX_OWNER_BYTES {
-            self.of_session(key, |known| known.owner_said(message.text));
+            self.of_session(key, |known| known.add_owner_words(message.text));
         }
-        Ok(recorder.journal.standing.labels)
+        Ok(recorder.writer.context.labels)
     }
 
     /// Decides about a call, or returns the state of a call that was requested before. Waits for a person up to `wait`.
-    pub async fn asked_for(
+    pub async fn request_external_call(
         self: &Arc<Self>,
         key: &SessionKey,
         call: ToolCall,
@@ -111,19 +116,19 @@ impl Governance {
         check(&call)?;
         let deadline = Instant::now() + wait;
         let mut changes = self.policy.gate.inbox.watch();
-        let mut standpoint = self.ask_or_state_of(key, &call).await?;
-        while standpoint.verdict == ExternalDecision::Waits && Instant::now() < deadline {
+        let mut state = self.ask_or_state_of(key, &call).await?;
+        while state.verdict == ExternalDecision::Waits && Instant::now() < deadline {
             let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 break;
             }
             // Most changes concern other calls.
-            if standpoint.approval.as_deref().is_some_and(|id| self.policy.gate.inbox.is_undecided(id)) {
+            if state.approval.as_deref().is_some_and(|id| self.policy.gate.inbox.is_undecided(id)) {
                 continue;
             }
-            standpoint = self.ask_or_state_of(key, &call).await?;
+            state = self.ask_or_state_of(key, &call).await?;
         }
-        Ok(standpoint)
+        Ok(state)
     }
 
     async fn ask_or_state_of(
@@ -147,73 +152,72 @@ impl Governance {
         let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
         let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
         let vetoes =
-            self.policy.gate.hooks.objections(&HookSubject::of(&recorder.journal.standing), &call).await;
-        let recorded = recorder.record_external_call(call, Vec::new(), (CallRunner::Caller, None))?;
-        let standing = self.with_unreported(&recorder, None).await?;
-        let stage = (DecisionStage::Call, None);
+            self.policy.gate.hooks.objections(&HookSubject::of(&recorder.writer.context), &call).await;
+        let recorded = recorder.record_external_call(call, Vec::new(), CallRunner::Caller, None)?;
+        let context = self.context_with_unreported(&recorder, None).await?;
         // The caller executes the call, so the allow token is dropped here.
-        let (_, verdict, placed) = recorder.authorize(&recorded, &standing, stage, &owner_words, vetoes)?;
-        let judged = Judgement::new(
-            placed.cid,
-            verdict.clone(),
-            (self.policy.gate.law.hash().to_string(), standing.labels),
-        );
-        let judged = Arc::new(judged);
+        let review = CallReview { owner_words: &owner_words, vetoes, ..CallReview::at(DecisionStage::Call) };
+        let (_, verdict, position) = recorder.authorize(&recorded, &context, review)?;
+        let law = self.policy.gate.law.hash().to_string();
+        let recorded_verdict =
+            Arc::new(ExternalVerdict::new(position.cid, verdict.clone(), law, context.labels));
         let mut waits = None;
         let mut is_over = false;
         match verdict.decision {
             Decision::Allow => {}
             Decision::Deny => {
-                let parents = vec![recorded.entry, placed.cid];
+                let parents = vec![recorded.entry, position.cid];
                 recorder.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
             Decision::Ask if self.policy.gate.inbox.has_room(key.as_str()) => {
-                let action = self.policy.gate.action_elsewhere(&standing, &recorded.call);
-                let asked = (verdict, placed.cid);
-                waits = Some(recorder.request(&recorded, asked, &action, (0, None))?);
+                let action = self.policy.gate.action_elsewhere(&context, &recorded.call);
+                let request = recorder.request(&recorded, verdict, position.cid, &action, Attempt::FIRST)?;
+                waits = Some(request);
             }
             Decision::Ask => {
-                let parents = vec![recorded.entry, placed.cid];
+                let parents = vec![recorded.entry, position.cid];
                 recorder.record_denial(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
         }
         let written = recorder.write().await?;
-        let mut standpoint = judged.standpoint();
+        let mut state = recorded_verdict.state();
         if let Some((requested, entry)) = waits {
-            standpoint.verdict = ExternalDecision::Waits;
-            standpoint.approval = Some(requested.id.clone());
+            state.verdict = ExternalDecision::Waits;
+            state.approval = Some(requested.id.clone());
             // No task of this daemon waits; the caller asks again.
             drop(self.policy.gate.inbox.ask(requested, entry));
         }
         recorder.show(&written);
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);
-        let known = Known { entry, input_hash, tool: recorded.call.name, verdict: judged, is_over };
+        let tool = recorded.call.name;
+        let known = ExternalCall { entry, input_hash, tool, verdict: recorded_verdict, is_over };
         self.of_session(&key, |calls| calls.remember(recorded.call.id, known, |tool| self.brings(tool)));
-        Ok(standpoint)
+        Ok(state)
     }
 
     /// The policy context of the session under the assumption that every call that may have been executed was: results
     /// are often reported late, or never, and the next call may be requested before. `but` is the call that is looked
     /// at.
-    async fn with_unreported(
+    async fn context_with_unreported(
         &self,
         recorder: &TurnRecorder,
         but: Option<&str>,
     ) -> Result<PolicyContext, RuntimeError> {
-        let mut standing = recorder.journal.standing.clone();
+        let mut context = recorder.writer.context.clone();
         let asked = self.of_session(&recorder.handle.key, |known| {
-            standing.labels = standing.labels.meet(known.floor());
-            for tool in known.allowed_untold(but) {
-                standing.labels = standing.labels.meet(self.brings(tool));
+            context.labels = context.labels.meet(known.floor());
+            for tool in known.allowed_unreported(but) {
+                context.labels = context.labels.meet(self.brings(tool));
             }
             // A pending request is not allowed yet. The ledger has the state of the others.
-            let undecided = |call: &&Known| self.policy.gate.inbox.is_undecided(&approval_id(&call.entry, 0));
-            let asked = known.asked_untold(but).filter(|call| !undecided(call));
+            let undecided =
+                |call: &&ExternalCall| self.policy.gate.inbox.is_undecided(&approval_id(&call.entry, 0));
+            let asked = known.asked_unreported(but).filter(|call| !undecided(call));
             asked.map(|call| (call.entry.to_string(), call.tool.clone())).collect::<Vec<_>>()
         });
-        let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(standing) };
+        let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(context) };
         let allowed = move |reader: &Reader| {
             let mut allowed = Vec::new();
             for (call, tool) in asked {
@@ -224,9 +228,9 @@ impl Governance {
             Ok(allowed)
         };
         for tool in self.storage.readers.read(allowed).await? {
-            standing.labels = standing.labels.meet(self.brings(&tool));
+            context.labels = context.labels.meet(self.brings(&tool));
         }
-        Ok(standing)
+        Ok(context)
     }
 
     /// The labels that a call of a tool brings into its session.
@@ -235,7 +239,7 @@ impl Governance {
     }
 
     /// Accesses the state of a session, if it is loaded.
-    fn of_session<T>(&self, key: &SessionKey, access: impl FnOnce(&mut Elsewhere) -> T) -> Option<T> {
+    fn of_session<T>(&self, key: &SessionKey, access: impl FnOnce(&mut ExternalCalls) -> T) -> Option<T> {
         let mut calls = self.live.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.get_mut(key).map(access)
     }
@@ -244,21 +248,21 @@ impl Governance {
     async fn state_of(
         &self,
         recorder: &TurnRecorder,
-        known: &Known,
+        known: &ExternalCall,
         call: &ToolCall,
     ) -> Result<ExternalCallState, RuntimeError> {
         let content =
             self.storage.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
         if known.tool != call.name || content.as_deref().and_then(input_from).as_ref() != Some(&call.input) {
             let what = "this toolCallId was used for another call: give each call its own id";
-            return Err(RuntimeError::new("conflict", what));
+            return Err(RuntimeError::new(ErrorKind::Conflict, what));
         }
         let call_id = &call.id;
         let call = known.entry.to_string();
         let approval = self.storage.readers.read(move |reader| reader.approval_of_call(&call)).await?;
-        let mut standpoint = known.verdict.standpoint();
+        let mut state = known.verdict.state();
         if let Some(row) = approval {
-            standpoint.verdict = match row.state {
+            state.verdict = match row.state {
                 ApprovalState::Pending => ExternalDecision::Waits,
                 ApprovalState::Allowed => ExternalDecision::Allowed,
                 ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Withdrawn => {
@@ -267,20 +271,20 @@ impl Governance {
             };
             match (row.state, row.decided_by, row.reason) {
                 (ApprovalState::Denied, Some(by), Some(reason)) => {
-                    standpoint.reason = format!("denied by {by}: {reason}")
+                    state.reason = format!("denied by {by}: {reason}")
                 }
-                (ApprovalState::Denied, Some(by), None) => standpoint.reason = format!("denied by {by}"),
-                (ApprovalState::Expired, ..) => "nobody decided in time".clone_into(&mut standpoint.reason),
+                (ApprovalState::Denied, Some(by), None) => state.reason = format!("denied by {by}"),
+                (ApprovalState::Expired, ..) => "nobody decided in time".clone_into(&mut state.reason),
                 _ => {}
             }
-            standpoint.approval = Some(row.requested.id);
+            state.approval = Some(row.requested.id);
         }
-        if standpoint.verdict != ExternalDecision::Allowed {
-            return Ok(standpoint);
+        if state.verdict != ExternalDecision::Allowed {
+            return Ok(state);
         }
         // An allow is for one call, executed once, in the context and under the law that it was given in.
         if known.is_over {
-            return Err(RuntimeError::new("conflict", OVER));
+            return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
         let refused = if self.policy.gate.is_frozen() {
             Some("everything is stopped")
@@ -292,10 +296,10 @@ impl Governance {
             None
         };
         if let Some(reason) = refused {
-            standpoint.verdict = ExternalDecision::Refused;
-            reason.clone_into(&mut standpoint.reason);
+            state.verdict = ExternalDecision::Refused;
+            reason.clone_into(&mut state.reason);
         }
-        Ok(standpoint)
+        Ok(state)
     }
 
     /// Whether the labels of the session are lower than when the gate decided about the call. Those labels were shown
@@ -306,12 +310,12 @@ impl Governance {
         call_id: &str,
         labels: Labels,
     ) -> Result<bool, RuntimeError> {
-        let now = self.with_unreported(recorder, Some(call_id)).await?.labels;
+        let now = self.context_with_unreported(recorder, Some(call_id)).await?.labels;
         Ok(labels.meet(now) != labels)
     }
 
     /// Records the result of a call, and propagates its labels.
-    pub async fn done_elsewhere(
+    pub async fn record_external_result(
         self: &Arc<Self>,
         key: &SessionKey,
         call_id: &str,
@@ -321,54 +325,62 @@ impl Governance {
         let mut recorder = self.open_recorder(key).await?;
         let Some(known) = self.known(&recorder, call_id).await? else {
             return Err(RuntimeError::new(
-                "not_found",
+                ErrorKind::NotFound,
                 "there is no such call: ask with before_tool_call first",
             ));
         };
         if known.is_over {
-            return Err(RuntimeError::new("conflict", OVER));
+            return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
         let call = known.entry.to_string();
         let approval = self.storage.readers.read(move |reader| reader.approval_of_call(&call)).await?;
         if approval.is_some_and(|row| row.state != ApprovalState::Allowed) {
-            return Err(RuntimeError::new("conflict", "this call is not allowed: it must not be made"));
+            return Err(RuntimeError::new(
+                ErrorKind::Conflict,
+                "this call is not allowed: it must not be made",
+            ));
         }
         let content =
             self.storage.vault.content(&recorder.handle.session_id, &known.input_hash.to_string())?;
         let input = content.as_deref().and_then(input_from).unwrap_or_default();
         let call = ToolCall { id: call_id.to_owned(), name: known.tool, input };
         let (entry, input_hash, runner) = (known.entry, known.input_hash, CallRunner::Caller);
-        let recorded = Recorded { call, entry, input_hash, asked: None, runner, reworded_by: None };
+        let recorded =
+            LedgerCall { call, entry, input_hash, original_input: None, runner, reworded_by: None };
         let outcome = ToolOutcome { content: text, is_error };
-        self.tell_done(&recorder.journal.standing, &recorded, &outcome);
+        self.notify_after_call(&recorder.writer.context, &recorded, &outcome);
         let done = ToolRun { outcome, code: None, touched: Vec::new(), sandbox: None };
         let result = recorder.record_result(&recorded, &done)?;
         recorder.write_outside_turn().await?;
-        recorder.tell_persisted(&recorded, &done.outcome, result);
-        self.of_session(key, |calls| calls.is_told(call_id));
-        Ok(recorder.journal.standing.labels)
+        recorder.notify_result_recorded(&recorded, &done.outcome, result);
+        self.of_session(key, |calls| calls.mark_over(call_id));
+        Ok(recorder.writer.context.labels)
     }
 
     async fn open_recorder(self: &Arc<Self>, key: &SessionKey) -> Result<TurnRecorder, RuntimeError> {
-        if let Some(journal) = self.loaded(key) {
-            let journal = lock_unless_busy(journal).await?;
+        if let Some(writer) = self.loaded(key) {
+            let writer = lock_unless_busy(writer).await?;
             // A writer that failed during the wait is loaded again.
-            if !journal.is_broken() {
-                return Ok(TurnRecorder::new(Arc::clone(self), journal.handle.clone(), journal));
+            if !writer.is_broken() {
+                return Ok(TurnRecorder::new(Arc::clone(self), writer.handle.clone(), writer));
             }
         }
         let name = key.to_string();
         let row = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(row) = row else {
-            return Err(RuntimeError::new("not_found", format!("there is no session `{key}`")));
+            return Err(RuntimeError::new(ErrorKind::NotFound, format!("there is no session `{key}`")));
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
-        let journal = lock_unless_busy(self.journal(&handle).await?).await?;
-        Ok(TurnRecorder::new(Arc::clone(self), handle, journal))
+        let writer = lock_unless_busy(self.session_writer(&handle).await?).await?;
+        Ok(TurnRecorder::new(Arc::clone(self), handle, writer))
     }
 
     /// The call of this session with this id, if it was requested before.
-    async fn known(&self, recorder: &TurnRecorder, call_id: &str) -> Result<Option<Known>, RuntimeError> {
+    async fn known(
+        &self,
+        recorder: &TurnRecorder,
+        call_id: &str,
+    ) -> Result<Option<ExternalCall>, RuntimeError> {
         let key = (*recorder.handle.key).clone();
         if let Some(known) = self.of_session(&key, |known| known.call(call_id).cloned()) {
             return Ok(known);
@@ -378,7 +390,7 @@ impl Governance {
         let loaded = self
             .storage
             .readers
-            .read(move |reader| Elsewhere::load(reader, reader.session(&name)?.as_ref(), &brings))
+            .read(move |reader| ExternalCalls::load(reader, reader.session(&name)?.as_ref(), &brings))
             .await?;
         let mut calls = self.live.external_calls.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(calls.entry(key).or_insert(loaded).call(call_id).cloned())
@@ -387,11 +399,11 @@ impl Governance {
 
 /// Locks the writer of the session. Fails if a turn holds it: a turn that waits for a person may do so for a day.
 async fn lock_unless_busy(
-    journal: Arc<AsyncMutex<SessionWriter>>,
+    writer: Arc<AsyncMutex<SessionWriter>>,
 ) -> Result<OwnedMutexGuard<SessionWriter>, RuntimeError> {
-    tokio::time::timeout(TURN_WAIT, journal.lock_owned()).await.map_err(|_| {
+    tokio::time::timeout(TURN_WAIT, writer.lock_owned()).await.map_err(|_| {
         let what = "a turn of this session is running or waits for a person: ask again when it is over, or use your own session";
-        RuntimeError::new("conflict", what)
+        RuntimeError::new(ErrorKind::Conflict, what)
     })
 }
 
@@ -400,11 +412,11 @@ fn check(call: &ToolCall) -> Result<(), RuntimeError> {
     let named = |text: &str, limit| (1..=limit).contains(&text.len()) && text.bytes().all(word);
     if [SPEND, EGRESS, LAND].contains(&call.name.as_str()) {
         let what = format!("only the daemon may ask for `{}`", call.name);
-        return Err(RuntimeError::new("invalid_params", what));
+        return Err(RuntimeError::new(ErrorKind::InvalidParams, what));
     }
     if named(&call.name, 64) && named(&call.id, 128) {
         return Ok(());
     }
     let what = "toolName and toolCallId consist of letters, digits, `_`, `-`, `.` and `:`, with at most 64 and 128 characters";
-    Err(RuntimeError::new("invalid_params", what))
+    Err(RuntimeError::new(ErrorKind::InvalidParams, what))
 }

@@ -17,28 +17,29 @@ const WAIT: Duration = Duration::from_secs(10 * 60);
 
 impl OutOfTurn {
     /// Authorizes landing changes of a session. Returns the admission when the verdict that allows it is durable.
-    pub async fn leave_to_land(
+    pub async fn authorize_landing(
         &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Denied> {
-        self.cross((key, None), (call, Vec::new()), WAIT, gone).await
+        self.authorize(key, None, call, Vec::new(), WAIT, gone).await
     }
 
     /// Records the result of landing, under the verdict that allowed it if there is one.
-    pub async fn note_workspace(
+    pub async fn record_landing(
         &self,
         key: &SessionKey,
         verdict: Option<Cid>,
         record: &WorkspaceRecord,
     ) -> Result<(), StoreError> {
-        let line = (EntryQuality::Delivery, verdict.into_iter().collect());
-        self.storage.ledger.append(&self.draft_beside(SideLog::Workspace, key, line, record)).await.map(drop)
+        let parents = verdict.into_iter().collect();
+        let draft = self.side_log_draft(SideLog::Workspace, key, EntryQuality::Delivery, parents, record);
+        self.storage.ledger.append(&draft).await.map(drop)
     }
 
     /// Stores content of a session encrypted in the vault. None if the session was forgotten.
-    pub async fn keep_words(
+    pub async fn store_content(
         &self,
         key: &SessionKey,
         content: &[u8],

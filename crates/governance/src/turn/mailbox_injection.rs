@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use tribune_constitution::Labels;
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::MailboxRecord;
-use tribune_registry::mailbox::Letter;
+use tribune_registry::mailbox::MailboxMessage;
 use tribune_runtime::{AgentId, ContentBlock, EventKind, Handle, Message, Role, RuntimeError, SessionKey};
 
 use super::Governance;
@@ -18,7 +18,7 @@ const MAX_MESSAGES_SEARCHED: usize = 1_000;
 /// Unread mailbox messages, claimed for one turn until this is dropped.
 pub(super) struct InjectedMail {
     agent: AgentId,
-    fresh: Vec<(Letter, Labels)>,
+    fresh: Vec<(MailboxMessage, Labels)>,
     /// Already recorded by a turn whose acknowledgement was lost.
     known: Vec<String>,
     claimed: Vec<String>,
@@ -77,7 +77,7 @@ impl InjectedMail {
             let labels = match asked {
                 // The result of its own call has the labels of the session, like the call.
                 Some(_) => governance.policy.gate.stored_labels(&format!("letter:{}", message.id)),
-                None => governance.policy.gate.letter_labels(&message.id),
+                None => governance.policy.gate.message_labels(&message.id),
             };
             mail.fresh.push((message, labels?));
         }
@@ -132,7 +132,10 @@ impl InjectedMail {
 
 /// The session that made the call whose result a message carries. A sub-agent is gone after its turn, so the result of
 /// its calls is for the next session of the agent.
-fn requesting_session(governance: &Governance, message: &Letter) -> Result<Option<SessionKey>, RuntimeError> {
+fn requesting_session(
+    governance: &Governance,
+    message: &MailboxMessage,
+) -> Result<Option<SessionKey>, RuntimeError> {
     let Some(id) = approval_of(&message.id) else { return Ok(None) };
     let row = governance.storage.readers.now(|reader| reader.approval(id))?;
     let asked = row.and_then(|row| row.requested.session.parse::<SessionKey>().ok());

@@ -13,13 +13,17 @@ impl OutOfTurn {
     /// Authorizes the start of a server for a session. Returns the admission when the verdict that allows it is
     /// durable. No person is asked: the person who would decide is the one who provides the server and waits for the
     /// answer.
-    pub async fn leave_to_serve(&self, key: &Arc<SessionKey>, call: ToolCall) -> Result<Admission, Denied> {
-        self.cross_at_once(key, call).await
+    pub async fn authorize_mcp_server(
+        &self,
+        key: &Arc<SessionKey>,
+        call: ToolCall,
+    ) -> Result<Admission, Denied> {
+        self.authorize_without_asking(key, call).await
     }
 
     /// Records the state of a server, under the verdict that allowed it.
-    pub async fn note_server(&self, key: &SessionKey, verdict: Cid, record: &McpRecord) {
-        let draft = self.draft_beside(SideLog::Mcp, key, (EntryQuality::Delivery, vec![verdict]), record);
+    pub async fn record_mcp_server(&self, key: &SessionKey, verdict: Cid, record: &McpRecord) {
+        let draft = self.side_log_draft(SideLog::Mcp, key, EntryQuality::Delivery, vec![verdict], record);
         if let Err(error) = self.storage.ledger.append(&draft).await {
             tracing::warn!(session = %key, %error, "the state of an MCP server could not be recorded");
         }

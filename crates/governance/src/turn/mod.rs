@@ -17,8 +17,10 @@
 mod agent_executed_calls;
 mod apply_decision;
 pub mod approval_result;
+mod backend_events;
 mod backend_stream;
 mod board_checkins;
+mod call_decision;
 mod calls;
 mod crash_recovery;
 mod external_call_state;
@@ -30,9 +32,10 @@ mod land_audit;
 mod lifecycle;
 mod mailbox_injection;
 mod mcp_audit;
-pub mod native_services;
+mod native_services;
 mod out_of_turn;
-pub(crate) mod output_filter;
+mod output_filter;
+mod parked_calls;
 mod resume_parked;
 mod run_audit;
 mod session_writer;
@@ -40,6 +43,7 @@ pub mod slash_tribune;
 mod tool_offer;
 mod toolbox;
 mod turn_recorder;
+mod turn_start;
 mod turn_timeout;
 mod turn_transcript;
 
@@ -49,11 +53,12 @@ use async_trait::async_trait;
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
-use tribune_records::ledger_payloads::{Lifecycle, SessionTermsRecord};
+use tribune_records::ledger_payloads::Lifecycle;
+use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{
-    AgentId, AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionKey,
-    SessionState, SessionStatus, SideEffects, TurnInput,
+    AgentId, AgentRuntime, CloseReason, ErrorKind, EventStream, Handle, RuntimeError, SessionInput,
+    SessionKey, SessionState, SessionStatus, SideEffects, TurnInput,
 };
 use tribune_storage::store::{SessionRow, StoreError};
 
@@ -61,15 +66,13 @@ use self::session_writer::{EntryDraft, SessionCursor, SessionWriter};
 use crate::gate::PolicyContext;
 
 pub use crash_recovery::Recovered;
-pub use external_calls::{ExternalCallState, ExternalDecision, Heard};
+pub use external_calls::{ExternalCallState, ExternalDecision, ExternalMessage};
 pub use governance::{AgentFiles, ForgetHook, Governance, GovernanceParts, ModelRequests, Policy};
-pub use out_of_turn::{Denied, OutOfTurn};
+pub use native_services::PreparedServices;
+pub use out_of_turn::{DenialCode, Denied, OutOfTurn};
 pub use session_writer::Durable;
 
 pub use crate::tool_executor::{CallDependencies, ToolExecutor};
-
-/// The error code for a mandate that does not exist.
-pub const NO_MANDATE: &str = "no_mandate";
 
 /// A runtime whose turns and calls are authorized and recorded.
 #[derive(Debug, Clone)]
@@ -87,7 +90,8 @@ impl<R> ConstitutionalRuntime<R> {
 impl<R: AgentRuntime> ConstitutionalRuntime<R> {
     /// Opens a new session that may use no tools.
     pub async fn open_confined(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
-        let no_tools = StartTerms { ancestors: Vec::new(), tools: Some(Vec::new()), labels: Labels::FRESH };
+        let inherited = InheritedLimits { ancestors: Vec::new(), tools: Some(Vec::new()) };
+        let no_tools = StartTerms { inherited, labels: Labels::FRESH };
         let handle = self.governance.open_with(&input, Some(no_tools)).await?;
         self.inner.ensure_session(input).await?;
         Ok(handle)
@@ -136,7 +140,7 @@ impl<R: AgentRuntime + Clone + 'static> AgentRuntime for ConstitutionalRuntime<R
         let key = handle.key.as_str().to_owned();
         let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await?;
         if let Some(row) = row {
-            status = SessionStatus { state: row.state, backend: row.backend, model: row.model };
+            status = SessionStatus { state: row.state, backend: row.terms.backend, model: row.terms.model };
         }
         Ok(status)
     }
@@ -147,7 +151,7 @@ impl Governance {
     pub fn mandate(&self, name: &str) -> Result<&Mandate, RuntimeError> {
         self.policy.gate.law.mandate(name).ok_or_else(|| {
             RuntimeError::new(
-                NO_MANDATE,
+                ErrorKind::NoMandate,
                 format!(
                     "there is no mandate `{name}`: add mandates/{name}.md, or name another in the roster"
                 ),
@@ -156,12 +160,12 @@ impl Governance {
     }
 
     /// The writer of an open session.
-    pub async fn journal(
+    pub async fn session_writer(
         &self,
         handle: &Handle,
     ) -> Result<Arc<tokio::sync::Mutex<SessionWriter>>, StoreError> {
-        if let Some(journal) = self.loaded(&handle.key) {
-            return Ok(journal);
+        if let Some(writer) = self.loaded(&handle.key) {
+            return Ok(writer);
         }
         let key = handle.key.as_str().to_owned();
         let (next_entry, row) = self
@@ -170,33 +174,33 @@ impl Governance {
             .read(move |reader| Ok((reader.next_seq(&key)?, reader.session(&key)?)))
             .await?;
         let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
-        let standing = PolicyContext {
+        let context = PolicyContext {
             key: Arc::clone(&handle.key),
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
-            tools: row.as_ref().and_then(|row| row.tools.clone()),
+            tools: row.as_ref().and_then(|row| row.inherited.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
             ground: row.as_ref().map_or_else(
                 || WorkspaceRoots::own(handle.key.agent().clone()),
                 |row| row.ground(handle.key.agent()),
             ),
         };
-        let position = SessionCursor { handle: handle.clone(), next_entry, prev_turn, standing };
-        let mut journal = SessionWriter::open(self.storage.clone(), position).await?;
+        let cursor = SessionCursor { handle: handle.clone(), next_entry, prev_turn, context };
+        let mut writer = SessionWriter::open(self.storage.clone(), cursor).await?;
         if let Some(row) = &row {
-            crash_recovery::complete_stream(self, &mut journal, row).await?;
+            crash_recovery::complete_stream(self, &mut writer, row).await?;
         }
-        let journal = Arc::new(tokio::sync::Mutex::new(journal));
-        let mut journals = self.live.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = Arc::new(tokio::sync::Mutex::new(writer));
+        let mut writers = self.live.writers.lock().unwrap_or_else(PoisonError::into_inner);
         // The first one inserted wins: a session has one writer.
-        Ok(Arc::clone(journals.entry((*handle.key).clone()).or_insert(journal)))
+        Ok(Arc::clone(writers.entry((*handle.key).clone()).or_insert(writer)))
     }
 
     fn loaded(&self, key: &SessionKey) -> Option<Arc<tokio::sync::Mutex<SessionWriter>>> {
-        let mut journals = self.live.writers.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = Arc::clone(journals.get(key)?);
+        let mut writers = self.live.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = Arc::clone(writers.get(key)?);
         // A broken writer is dropped, so that the next one reads the state from disk.
-        if found.try_lock().is_ok_and(|journal| journal.is_broken()) {
-            journals.remove(key);
+        if found.try_lock().is_ok_and(|writer| writer.is_broken()) {
+            writers.remove(key);
             return None;
         }
         Some(found)
@@ -206,7 +210,7 @@ impl Governance {
         self.live.writers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         // The ledger has these labels, and the next writer reads them from there.
         self.policy.out_of_turn.unload(key);
-        self.agent_files.transcripts.let_go(key);
+        self.agent_files.transcripts.unload(key);
     }
 
     async fn open_session(&self, input: &SessionInput) -> Result<Handle, RuntimeError> {
@@ -219,7 +223,7 @@ impl Governance {
         input: &SessionInput,
         start_terms: Option<StartTerms>,
     ) -> Result<Handle, RuntimeError> {
-        self.mandate(&input.mandate)?;
+        self.mandate(&input.terms.mandate)?;
         let key = input.key.as_str().to_owned();
         let row = self.storage.readers.read(move |reader| reader.session(&key)).await?;
         let session_id: Arc<str> = match &row {
@@ -227,44 +231,33 @@ impl Governance {
             None => session_id(input.agent(), &input.key, &self.storage.clock.now().to_string()).into(),
         };
         let handle = Handle { key: Arc::new(input.key.clone()), session_id };
-        let journal = self.journal(&handle).await?;
-        let StartTerms { ancestors, tools, labels } = match (start_terms, &row) {
+        let writer = self.session_writer(&handle).await?;
+        let StartTerms { inherited, labels } = match (start_terms, &row) {
             (Some(start_terms), None) => start_terms,
             _ => self.start_terms(row.as_ref(), input).await?,
         };
-        let opening = SessionTermsRecord {
+        let opening = SessionOpeningRecord {
             agent_id: input.agent().as_str().to_owned(),
             session_id: handle.session_id.to_string(),
-            backend: input.backend.clone(),
-            model: input.model.clone(),
-            mode: input.mode,
-            pubkey: input.pubkey.clone(),
-            mandate: input.mandate.clone(),
+            terms: input.terms.clone(),
             opened_by: input.opened_by.clone(),
-            ancestors: ancestors.clone(),
-            tools: tools.clone(),
+            inherited: inherited.clone(),
             labels,
-            workspace: input.workspace.clone(),
-            further: input.additional_directories.clone(),
         };
         let record = match &row {
             None => Lifecycle::Opened(opening),
-            Some(row) if row.state == SessionState::Closed || !same_terms(row, input) => {
+            Some(row) if row.state == SessionState::Closed || row.terms != input.terms => {
                 Lifecycle::Reopened(opening)
             }
             Some(_) => return Ok(handle),
         };
-        write_lifecycle(&journal, &record, Vec::new()).await?;
-        let mut own = journal.lock().await;
-        own.standing.mandates = std::iter::once(input.mandate.clone()).chain(ancestors).collect();
-        own.standing.tools = tools;
-        own.standing.ground = WorkspaceRoots::of_terms(
-            input.agent().clone(),
-            input.workspace.as_deref(),
-            &input.additional_directories,
-        );
+        write_lifecycle(&writer, &record, Vec::new()).await?;
+        let mut own = writer.lock().await;
+        own.context.mandates = inherited.mandates(&input.terms.mandate).collect();
+        own.context.tools = inherited.tools;
+        own.context.ground = WorkspaceRoots::of_terms(input.agent().clone(), &input.terms);
         if row.is_none() {
-            own.standing.labels = labels;
+            own.context.labels = labels;
         }
         drop(own);
         // The board is information for people and other agents: a write error does not fail the session.
@@ -285,20 +278,21 @@ impl Governance {
         input: &SessionInput,
     ) -> Result<StartTerms, RuntimeError> {
         if let Some(row) = row {
-            let (ancestors, tools) = (row.ancestors.clone(), row.tools.clone());
-            return Ok(StartTerms { ancestors, tools, labels: row.labels });
+            return Ok(StartTerms { inherited: row.inherited.clone(), labels: row.labels });
         }
         let Some(lineage) = &input.lineage else {
-            return Ok(StartTerms { ancestors: Vec::new(), tools: None, labels: Labels::FRESH });
+            return Ok(StartTerms { inherited: InheritedLimits::default(), labels: Labels::FRESH });
         };
         let parent = lineage.parent.to_string();
         let parent = self.storage.readers.read(move |reader| reader.session(&parent)).await?;
         let parent = parent.ok_or_else(|| {
-            RuntimeError::new("not_found", "the parent session of the sub-agent is not in the ledger")
+            RuntimeError::new(ErrorKind::NotFound, "the parent session of the sub-agent is not in the ledger")
         })?;
         Ok(StartTerms {
-            ancestors: parent.mandates().collect(),
-            tools: lineage.tools.clone(),
+            inherited: InheritedLimits {
+                ancestors: parent.mandates().collect(),
+                tools: lineage.tools.clone(),
+            },
             labels: parent.labels.for_sub_agent(),
         })
     }
@@ -315,8 +309,8 @@ impl Governance {
         }
         // Grants for this session end with it. After a reopen, a person is asked again.
         self.policy.gate.inbox.end_grants_of(handle.key.as_str()).await?;
-        let journal = self.journal(handle).await?;
-        write_lifecycle(&journal, &Lifecycle::Closed { reason }, Vec::new()).await?;
+        let writer = self.session_writer(handle).await?;
+        write_lifecycle(&writer, &Lifecycle::Closed { reason }, Vec::new()).await?;
         self.unload(&handle.key);
         Ok(())
     }
@@ -326,10 +320,10 @@ impl Governance {
         if let Some(done) = self.finish_forgetting(handle).await? {
             return Ok(done);
         }
-        let journal = self.journal(handle).await?;
+        let writer = self.session_writer(handle).await?;
         let intent =
-            write_lifecycle(&journal, &Lifecycle::Forgetting { by: by.to_owned() }, Vec::new()).await?;
-        self.shred(handle, &journal, intent, by).await
+            write_lifecycle(&writer, &Lifecycle::Forgetting { by: by.to_owned() }, Vec::new()).await?;
+        self.shred(handle, &writer, intent, by).await
     }
 
     /// Completes a deletion that was started and not finished.
@@ -338,8 +332,8 @@ impl Governance {
         let begun = self.storage.readers.read(move |reader| reader.unfinished_forgets(&key)).await?;
         let mut done = None;
         for intent in begun.iter().filter_map(|cid| cid.parse().ok()) {
-            let journal = self.journal(handle).await?;
-            done = Some(self.shred(handle, &journal, intent, "recovery").await?);
+            let writer = self.session_writer(handle).await?;
+            done = Some(self.shred(handle, &writer, intent, "recovery").await?);
         }
         Ok(done)
     }
@@ -347,7 +341,7 @@ impl Governance {
     async fn shred(
         &self,
         handle: &Handle,
-        journal: &tokio::sync::Mutex<SessionWriter>,
+        writer: &tokio::sync::Mutex<SessionWriter>,
         intent: Cid,
         by: &str,
     ) -> Result<Cid, StoreError> {
@@ -363,39 +357,28 @@ impl Governance {
         }
         (self.on_forget)(handle)?;
         let done = Lifecycle::Forgotten { by: by.to_owned() };
-        write_lifecycle(journal, &done, vec![intent]).await
+        write_lifecycle(writer, &done, vec![intent]).await
     }
 }
 
 /// The terms that a session starts with.
 struct StartTerms {
-    ancestors: Vec<String>,
-    tools: Option<Vec<String>>,
+    inherited: InheritedLimits,
     labels: Labels,
 }
 
 async fn write_lifecycle(
-    journal: &tokio::sync::Mutex<SessionWriter>,
+    writer: &tokio::sync::Mutex<SessionWriter>,
     record: &Lifecycle,
     parents: Vec<Cid>,
 ) -> Result<Cid, StoreError> {
-    let mut journal = journal.lock().await;
-    let mut page = journal.page();
-    let target = journal.handle.session_id.to_string();
+    let mut writer = writer.lock().await;
+    let mut batch = writer.new_batch();
+    let target = writer.handle.session_id.to_string();
     let line = EntryDraft { quality: EntryQuality::SessionLifecycle, target: &target, parents, record };
-    let entry = journal.entry(&mut page, line)?;
-    journal.write(page).await?;
+    let entry = writer.entry(&mut batch, line)?;
+    writer.write(batch).await?;
     Ok(entry.cid)
-}
-
-fn same_terms(row: &SessionRow, input: &SessionInput) -> bool {
-    row.mandate == input.mandate
-        && row.mode == input.mode
-        && row.backend == input.backend
-        && row.model == input.model
-        && row.pubkey == input.pubkey
-        && row.workspace == input.workspace
-        && row.further == input.additional_directories
 }
 
 /// BLAKE3 of agent id, session key and creation time. Each field follows its length, so that fields cannot run

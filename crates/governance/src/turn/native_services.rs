@@ -17,17 +17,17 @@ use tribune_records::ledger_payloads::{CompactionRecord, payload};
 use tribune_runtime::native::{
     Compaction, HostServices, HostServicesSource, RequestOutcome, RequestStats, StoredMessage,
 };
-use tribune_runtime::{Handle, RuntimeError, SessionKey, ToolCall};
+use tribune_runtime::{ErrorKind, Handle, RuntimeError, SessionKey, ToolCall};
 use tribune_storage::store::StoreError;
 use tribune_storage::vault::Conversation;
 
 use super::Governance;
 use super::turn_recorder::TurnRecorder;
 use crate::models::RequestRecord;
-use crate::spend::{Payer, Reservation, Reserve, Told};
+use crate::spend::{Payer, ReportedUsage, Reservation, Reserve};
 
 /// The ledger entity that records the compaction of a conversation.
-pub fn summary_entity(session: &str) -> String {
+fn summary_entity(session: &str) -> String {
     format!("summary:{session}")
 }
 
@@ -46,7 +46,7 @@ pub(super) struct TurnServices {
     /// The reservation for the request under way.
     reserved: Mutex<Option<Reservation>>,
     /// The read of the conversation that was started early, if the native loop will ask for it.
-    recalling: Mutex<Option<Recalling>>,
+    conversation_read: Mutex<Option<ConversationRead>>,
 }
 
 /// The services of started turns, until the native backend takes them. A session runs one turn at a time.
@@ -102,7 +102,7 @@ impl Drop for Prepared {
 }
 
 /// The stored conversation, while it is read.
-pub(super) type Recalling = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
+pub(super) type ConversationRead = JoinHandle<Result<Vec<(String, Vec<u8>)>, StoreError>>;
 
 impl TurnServices {
     /// Takes a read of the conversation that was started early, if the native loop begins with it.
@@ -110,8 +110,9 @@ impl TurnServices {
         recorder: &TurnRecorder,
         mandate: &Mandate,
         turn: Cid,
-        (board, input_text): (&str, &str),
-        recalling: Option<Recalling>,
+        board: &str,
+        input_text: &str,
+        conversation_read: Option<ConversationRead>,
     ) -> Result<Self, RuntimeError> {
         let (governance, handle) = (Arc::clone(&recorder.governance), recorder.handle.clone());
         let law = &governance.policy.gate.law;
@@ -122,12 +123,13 @@ impl TurnServices {
         let stack = PromptStack::new(law, mandate, agent.as_str(), own.as_ref(), class);
         let gate = json!({
             "channel": channel, "class": law.settings().class_of(channel.unwrap_or("none")), "policy_id": class.policy().id,
-            "mandate": mandate.name, "risk": recorder.journal.standing.labels, "decision": "allow",
+            "mandate": mandate.name, "risk": recorder.writer.context.labels, "decision": "allow",
         });
-        let notes = [further_note(recorder.journal.standing.ground.further()), board_note(board)];
+        let notes =
+            [directories_note(recorder.writer.context.ground.additional_directories()), board_note(board)];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         let note = (!notes.is_empty()).then(|| notes.join("\n\n"));
-        let conversation = recorder.journal.conversation();
+        let conversation = recorder.writer.conversation();
         Ok(Self {
             governance,
             handle,
@@ -138,7 +140,7 @@ impl TurnServices {
             input_text: input_text.to_owned(),
             gate,
             reserved: Mutex::default(),
-            recalling: Mutex::new(recalling),
+            conversation_read: Mutex::new(conversation_read),
         })
     }
 
@@ -151,8 +153,8 @@ impl TurnServices {
     async fn pay(reservation: Reservation, asked: &RequestStats) {
         let usage = match asked.outcome {
             RequestOutcome::NotSent => return reservation.release().await,
-            RequestOutcome::Partial => Told::Some(asked.usage),
-            RequestOutcome::Complete => Told::All(asked.usage),
+            RequestOutcome::Partial => ReportedUsage::Some(asked.usage),
+            RequestOutcome::Complete => ReportedUsage::All(asked.usage),
         };
         reservation.settle(usage).await;
     }
@@ -177,16 +179,16 @@ impl HostServices for TurnServices {
     }
 
     async fn load_conversation(&self) -> Result<Vec<StoredMessage>, RuntimeError> {
-        let begun = self.recalling.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let recalling = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
-        let recalled = recalling.await.map_err(|_| stopping())??;
+        let begun = self.conversation_read.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let conversation_read = begun.unwrap_or_else(|| recall(&self.governance, &self.conversation));
+        let recalled = conversation_read.await.map_err(|_| stopping())??;
         let read = |(turn, json): (String, Vec<u8>)| {
             serde_json::from_slice::<ChatMessage>(&json).map(|said| StoredMessage { turn, message: said })
         };
         let all: Result<Vec<StoredMessage>, _> = recalled.into_iter().map(read).collect();
         all.map_err(|_| {
             let what = "the conversation was written by another version: start a new session";
-            RuntimeError::new("unreadable_conversation", what)
+            RuntimeError::new(ErrorKind::UnreadableConversation, what)
         })
     }
 
@@ -237,7 +239,7 @@ impl HostServices for TurnServices {
         prompt: u64,
         answer: u64,
     ) -> Result<Option<ToolCall>, RuntimeError> {
-        match self.governance.model_requests.budgets.reserve(&self.payer(), model, (prompt, answer)).await? {
+        match self.governance.model_requests.budgets.reserve(&self.payer(), model, prompt, answer).await? {
             Reserve::Granted(mut reservation) => {
                 reservation.put_on_record().await?;
                 *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reservation);
@@ -287,14 +289,14 @@ impl HostServices for TurnServices {
 }
 
 /// Starts to read the stored conversation.
-pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> Recalling {
+pub(super) fn recall(governance: &Arc<Governance>, conversation: &Conversation) -> ConversationRead {
     let (governance, conversation) = (Arc::clone(governance), conversation.clone());
     tokio::task::spawn_blocking(move || governance.storage.vault.recall(&conversation))
 }
 
 /// The note for the agent about the folders that the operator opened its session with, beside its workspace.
-fn further_note(further: &[String]) -> Option<String> {
-    let named: Vec<String> = further.iter().map(|folder| format!("- `{folder}`")).collect();
+fn directories_note(additional_directories: &[String]) -> Option<String> {
+    let named: Vec<String> = additional_directories.iter().map(|folder| format!("- `{folder}`")).collect();
     (!named.is_empty()).then(|| {
         format!(
             "# Folders beside your workspace\n\n\
@@ -307,9 +309,9 @@ fn further_note(further: &[String]) -> Option<String> {
 }
 
 fn bytes(message: &ChatMessage) -> Result<Vec<u8>, RuntimeError> {
-    serde_json::to_vec(message).map_err(|error| RuntimeError::new("internal", error.to_string()))
+    serde_json::to_vec(message).map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 fn stopping() -> RuntimeError {
-    RuntimeError::new("internal", "the daemon is shutting down")
+    RuntimeError::new(ErrorKind::Internal, "the daemon is shutting down")
 }

@@ -20,11 +20,12 @@ use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
-use tribune_runtime::{RuntimeError, SessionKey, SessionState, ToolCall};
+use tribune_runtime::{ErrorKind, RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_storage::store::{Appended, SessionRow, StoreError};
 
+use super::call_decision::denial;
 use super::external_calls::FULL;
-use super::turn_recorder::{denial, json_of};
+use super::turn_recorder::json_of;
 use crate::approval::MAX_PENDING;
 use crate::gate::hooks::HookSubject;
 use crate::gate::{Admission, AllowToken, AuthorizationRequest, Gate, PolicyContext};
@@ -79,18 +80,47 @@ impl SideLog {
 /// Why a connection is not made, changes are not landed, or a server is not started.
 #[derive(Debug)]
 pub struct Denied {
-    pub code: &'static str,
+    pub code: DenialCode,
     pub message: String,
     /// Whether a recorded verdict has this denial.
     pub is_recorded: bool,
 }
 
+/// The kind of a denial. Its text is part of the ledger and wire formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenialCode {
+    /// The law or a person denied it.
+    Denied,
+    /// Nobody decided in time.
+    Undecided,
+    /// No person can be asked yet.
+    CannotAsk,
+    TooManyWaiting,
+    NoSession,
+    Storage,
+    Internal,
+}
+
+impl DenialCode {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Undecided => "undecided",
+            Self::CannotAsk => "cannot_ask",
+            Self::TooManyWaiting => "too_many_waiting",
+            Self::NoSession => "no_session",
+            Self::Storage => "storage",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Denied {
-    fn judged(code: &'static str, message: impl Into<String>) -> Self {
+    fn recorded(code: DenialCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: true }
     }
 
-    fn unjudged(code: &'static str, message: impl Into<String>) -> Self {
+    fn unrecorded(code: DenialCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_recorded: false }
     }
 }
@@ -98,13 +128,16 @@ impl Denied {
 impl From<StoreError> for Denied {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "a request was denied because it could not be recorded");
-        Self::unjudged("storage", "nothing can be recorded, so nothing is allowed: tell the operator")
+        Self::unrecorded(
+            DenialCode::Storage,
+            "nothing can be recorded, so nothing is allowed: tell the operator",
+        )
     }
 }
 
 impl From<RuntimeError> for Denied {
     fn from(error: RuntimeError) -> Self {
-        Self::unjudged("internal", error.message)
+        Self::unrecorded(DenialCode::Internal, error.message)
     }
 }
 
@@ -130,7 +163,7 @@ struct OutOfTurnRequest<'a> {
     out_of_turn: &'a OutOfTurn,
     key: &'a Arc<SessionKey>,
     call: ToolCall,
-    beside: SideLog,
+    side_log: SideLog,
     carries: Option<Labels>,
 }
 
@@ -142,50 +175,52 @@ impl OutOfTurn {
     /// Authorizes one call of the daemon for a session. Returns the admission when the verdict that allows it is
     /// durable. Where a person decides, waits at most `wait`, and no longer than until `gone`. `carries` are the labels
     /// of the sandbox beyond those that the ledger has for its session.
-    pub async fn cross(
+    pub async fn authorize(
         &self,
-        (key, carries): (&Arc<SessionKey>, Option<Labels>),
-        (call, vetoes): (ToolCall, Vec<Veto>),
+        key: &Arc<SessionKey>,
+        carries: Option<Labels>,
+        call: ToolCall,
+        vetoes: Vec<Veto>,
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Denied> {
-        let beside = SideLog::of(&call);
-        let request = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries };
-        let (row, standing) = request.standing().await?;
+        let side_log = SideLog::of(&call);
+        let request = OutOfTurnRequest { out_of_turn: self, key, call, side_log, carries };
+        let (row, context) = request.context().await?;
         let vetoes = vetoes
             .into_iter()
-            .chain(self.gate.hooks.objections(&HookSubject::of(&standing), &request.call).await);
+            .chain(self.gate.hooks.objections(&HookSubject::of(&context), &request.call).await);
         let (token, verdict, entry) =
-            request.judge(&standing, (DecisionStage::Call, None), vetoes.collect(), Vec::new()).await?;
+            request.judge(&context, DecisionStage::Call, None, vetoes.collect(), Vec::new()).await?;
         match (token, verdict.decision) {
             (Some(token), _) => Ok(request.admit(token, &entry)),
             (None, Decision::Ask) => {
-                let requested = request.park((&row, &standing), (verdict, entry.cid), wait).await?;
-                request.wait(requested, entry.cid, wait, gone).await
+                let (requested, parked) = request.park(&row, &context, verdict, entry.cid, wait).await?;
+                request.wait(requested, parked, entry.cid, wait, gone).await
             }
             (None, Decision::Allow | Decision::Deny) => Err(denied(&verdict)),
         }
     }
 
     /// Authorizes one call of the daemon for a session, if no person has to be asked.
-    pub(super) async fn cross_at_once(
+    pub(super) async fn authorize_without_asking(
         &self,
         key: &Arc<SessionKey>,
         call: ToolCall,
     ) -> Result<Admission, Denied> {
-        let beside = SideLog::of(&call);
-        let request = OutOfTurnRequest { out_of_turn: self, key, call, beside, carries: None };
-        let (_, standing) = request.standing().await?;
-        let vetoes = self.gate.hooks.objections(&HookSubject::of(&standing), &request.call).await;
+        let side_log = SideLog::of(&call);
+        let request = OutOfTurnRequest { out_of_turn: self, key, call, side_log, carries: None };
+        let (_, context) = request.context().await?;
+        let vetoes = self.gate.hooks.objections(&HookSubject::of(&context), &request.call).await;
         let (token, verdict, entry) =
-            request.judge(&standing, (DecisionStage::Call, None), vetoes, Vec::new()).await?;
+            request.judge(&context, DecisionStage::Call, None, vetoes, Vec::new()).await?;
         token.map(|token| request.admit(token, &entry)).ok_or_else(|| denied(&verdict))
     }
 
     /// Records the end of a connection, under the verdict that allowed it.
-    pub async fn note_crossing(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
+    pub async fn record_connection_end(&self, key: &SessionKey, verdict: Option<Cid>, record: &EgressRecord) {
         let parents = verdict.into_iter().collect();
-        let draft = self.draft_beside(SideLog::Egress, key, (EntryQuality::Delivery, parents), record);
+        let draft = self.side_log_draft(SideLog::Egress, key, EntryQuality::Delivery, parents, record);
         if let Err(error) = self.storage.ledger.append(&draft).await {
             // The next start finds the connection without an end, and records it as interrupted.
             tracing::warn!(session = %key, %error, "the end of a connection could not be recorded");
@@ -193,7 +228,7 @@ impl OutOfTurn {
     }
 
     /// Withdraws the requests of calls that ended with an earlier daemon.
-    pub async fn withdraw_crossings(&self) -> Result<(), StoreError> {
+    pub async fn withdraw_interrupted_requests(&self) -> Result<(), StoreError> {
         let waiting = self.storage.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let rows =
             waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
@@ -205,7 +240,7 @@ impl OutOfTurn {
     }
 
     /// The labels that connections have brought into a session.
-    pub(super) fn seeped(&self, key: &SessionKey) -> Labels {
+    pub(super) fn egress_labels(&self, key: &SessionKey) -> Labels {
         self.egress_taint().get(key).copied().unwrap_or(Labels::FRESH)
     }
 
@@ -218,20 +253,21 @@ impl OutOfTurn {
         self.egress_taint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn draft_beside(
+    pub(super) fn side_log_draft(
         &self,
-        beside: SideLog,
+        side_log: SideLog,
         key: &SessionKey,
-        (quality, parents): (EntryQuality, Vec<Cid>),
+        quality: EntryQuality,
+        parents: Vec<Cid>,
         record: &impl Serialize,
     ) -> Draft {
-        let entity = beside.entity(key);
+        let entity = side_log.entity(key);
         Draft {
             entity_id: entity.clone(),
             target: entity,
             quality,
             timestamp: self.storage.clock.now(),
-            source: beside.source().to_owned(),
+            source: side_log.source().to_owned(),
             actor: key.agent().to_string(),
             parents,
             tags: Vec::new(),
@@ -245,41 +281,43 @@ impl OutOfTurn {
 impl OutOfTurnRequest<'_> {
     /// The policy context of the session as the ledger has it: what the session has read is durable before the session
     /// can act on it.
-    async fn standing(&self) -> Result<(SessionRow, PolicyContext), Denied> {
+    async fn context(&self) -> Result<(SessionRow, PolicyContext), Denied> {
         let name = self.key.to_string();
         let row = self.out_of_turn.storage.readers.read(move |reader| reader.session(&name)).await?;
         // Changes can be landed after their session is closed.
-        let outlives = self.beside == SideLog::Workspace;
+        let outlives = self.side_log == SideLog::Workspace;
         let row = row.filter(|row| outlives || row.state != SessionState::Closed);
-        let found = row.and_then(|row| PolicyContext::of(&row).map(|standing| (row, standing)));
-        let (row, mut standing) = found
-            .ok_or_else(|| Denied::unjudged("no_session", "the session is closed: open it again first"))?;
-        standing.labels = self.carries.map_or(standing.labels, |carried| standing.labels.meet(carried));
-        Ok((row, standing))
+        let found = row.and_then(|row| PolicyContext::of(&row).map(|context| (row, context)));
+        let (row, mut context) = found.ok_or_else(|| {
+            Denied::unrecorded(DenialCode::NoSession, "the session is closed: open it again first")
+        })?;
+        context.labels = self.carries.map_or(context.labels, |carried| context.labels.meet(carried));
+        Ok((row, context))
     }
 
     /// Decides about the call and records the verdict.
     async fn judge(
         &self,
-        standing: &PolicyContext,
-        (stage, approval): (DecisionStage, Option<&str>),
+        context: &PolicyContext,
+        stage: DecisionStage,
+        approval: Option<&str>,
         vetoes: Vec<Veto>,
         parents: Vec<Cid>,
     ) -> Result<(Option<AllowToken>, Verdict, Appended), Denied> {
-        let inquiry = AuthorizationRequest {
-            standing,
+        let request = AuthorizationRequest {
+            context,
             tool: &self.call.name,
             stage,
             input: Some(&self.call.input),
-            asked: None,
+            original_input: None,
             runs: &Files::default,
             owner_words: &[],
             vetoes,
             approval,
         };
-        let judgement = self.out_of_turn.gate.judge(inquiry)?;
-        let token = judgement.leave();
-        let (facts, verdict) = judgement.into_parts();
+        let authorization = self.out_of_turn.gate.judge(request)?;
+        let token = authorization.allow_token();
+        let (facts, verdict) = authorization.into_parts();
         let record = VerdictRecord {
             tool: self.call.name.clone(),
             constitution_hash: self.out_of_turn.gate.law.hash().to_string(),
@@ -287,15 +325,18 @@ impl OutOfTurnRequest<'_> {
             facts,
             verdict,
         };
-        let line = (EntryQuality::PolicyVerdict, parents);
-        let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
+        let draft = self.draft(EntryQuality::PolicyVerdict, parents, &record);
         let entry = self.out_of_turn.storage.ledger.append(&draft).await?;
         Ok((token, record.verdict, entry))
     }
 
+    fn draft(&self, quality: EntryQuality, parents: Vec<Cid>, record: &impl Serialize) -> Draft {
+        self.out_of_turn.side_log_draft(self.side_log, self.key, quality, parents, record)
+    }
+
     /// Turns the token into an admission, and applies the labels that the call brings in.
     fn admit(&self, token: AllowToken, verdict: &Appended) -> Admission {
-        if let Some(brought) = self.beside.brings() {
+        if let Some(brought) = self.side_log.brings() {
             let mut taint = self.out_of_turn.egress_taint();
             let labels = taint.entry((**self.key).clone()).or_insert(Labels::FRESH);
             *labels = labels.meet(brought);
@@ -305,28 +346,30 @@ impl OutOfTurnRequest<'_> {
 
     /// The action that a person decides about: the call, in a session that already has the labels that the call brings
     /// in.
-    fn action(&self, standing: &PolicyContext) -> Action {
-        let labels = self.beside.brings().map_or(standing.labels, |brought| standing.labels.meet(brought));
-        let standing = PolicyContext { labels, ..standing.clone() };
-        self.out_of_turn.gate.action_elsewhere(&standing, &self.call)
+    fn action(&self, context: &PolicyContext) -> Action {
+        let labels = self.side_log.brings().map_or(context.labels, |brought| context.labels.meet(brought));
+        let context = PolicyContext { labels, ..context.clone() };
+        self.out_of_turn.gate.action_elsewhere(&context, &self.call)
     }
 
     /// Records that the call waits for a person. The request expires when the caller stops waiting.
     async fn park(
         &self,
-        (row, standing): (&SessionRow, &PolicyContext),
-        (verdict, entry): (Verdict, Cid),
+        row: &SessionRow,
+        context: &PolicyContext,
+        verdict: Verdict,
+        entry: Cid,
         wait: Duration,
     ) -> Result<(Requested, Cid), Denied> {
         let gate = &self.out_of_turn.gate;
         if !gate.inbox.has_room(self.key.as_str()) {
-            return Err(Denied::judged("too_many_waiting", FULL));
+            return Err(Denied::recorded(DenialCode::TooManyWaiting, FULL));
         }
-        let action = self.action(standing);
+        let action = self.action(context);
         let json = json_of(&action)?;
         let Some(commitment) = self.out_of_turn.storage.vault.keep(&row.id, &json).await? else {
             let what = "no person can be asked before the first turn of the session: start with a turn";
-            return Err(Denied::judged("cannot_ask", what));
+            return Err(Denied::recorded(DenialCode::CannotAsk, what));
         };
         let (roles, needs, expires_at) = gate.terms(&self.call.name);
         let expires_at = expires_at.min(self.out_of_turn.storage.clock.now().plus(wait).to_string());
@@ -351,12 +394,10 @@ impl OutOfTurnRequest<'_> {
             runner: CallRunner::Caller,
             instead_of: None,
             changed: Vec::new(),
-            workspace: action.workspace.clone(),
-            further: action.further.clone(),
+            roots: action.roots.clone(),
         };
         let record = ApprovalRecord::Requested(requested.clone());
-        let line = (EntryQuality::Approval, vec![entry]);
-        let draft = self.out_of_turn.draft_beside(self.beside, self.key, line, &record);
+        let draft = self.draft(EntryQuality::Approval, vec![entry], &record);
         let appended = self.out_of_turn.storage.ledger.append(&draft).await?;
         Ok((requested, appended.cid))
     }
@@ -364,45 +405,45 @@ impl OutOfTurnRequest<'_> {
     /// Waits for a person, and decides again about what was allowed.
     async fn wait(
         &self,
-        (requested, request): (Requested, Cid),
+        requested: Requested,
+        request: Cid,
         asked: Cid,
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Denied> {
         let inbox = &self.out_of_turn.gate.inbox;
         let id = requested.id.clone();
-        let ruling = inbox.ask(requested.clone(), request);
+        let decision = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
-            ruling = ruling => Ok(ruling.unwrap_or(ApprovalDecision::Withdrawn)),
+            decision = decision => Ok(decision.unwrap_or(ApprovalDecision::Withdrawn)),
             () = gone => Err("the caller went away before anyone decided"),
             () = tokio::time::sleep(wait) => Err(LATE),
         };
         match given_up {
             Ok(ApprovalDecision::Allowed { .. }) => {}
-            Ok(ApprovalDecision::Expired) => return Err(Denied::judged("undecided", LATE)),
-            Ok(ruling) => return Err(Denied::judged("denied", ruling.sentence())),
+            Ok(ApprovalDecision::Expired) => return Err(Denied::recorded(DenialCode::Undecided, LATE)),
+            Ok(decision) => return Err(Denied::recorded(DenialCode::Denied, decision.sentence())),
             Err(why) => {
-                inbox.withdraw(&[id]).await;
-                return Err(Denied::judged("undecided", why));
+                inbox.withdraw(std::slice::from_ref(&id)).await;
+                return Err(Denied::recorded(DenialCode::Undecided, why));
             }
         }
-        let (_, standing) = self.standing().await?;
-        let mut vetoes =
-            self.out_of_turn.gate.hooks.objections(&HookSubject::of(&standing), &self.call).await;
-        if !self.out_of_turn.gate.still_fits(&requested, &self.action(&standing)) {
+        let (_, context) = self.context().await?;
+        let mut vetoes = self.out_of_turn.gate.hooks.objections(&HookSubject::of(&context), &self.call).await;
+        if !self.out_of_turn.gate.matches_digest(&requested, &self.action(&context)) {
             let what = "the session has read more since this was asked: try again";
             vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
         }
-        let stage = (DecisionStage::Dispatch, Some(id.as_str()));
-        let (token, verdict, entry) = self.judge(&standing, stage, vetoes, vec![asked]).await?;
+        let (token, verdict, entry) =
+            self.judge(&context, DecisionStage::Dispatch, Some(&id), vetoes, vec![asked]).await?;
         token.map(|token| self.admit(token, &entry)).ok_or_else(|| denied(&verdict))
     }
 }
 
 fn denied(verdict: &Verdict) -> Denied {
-    Denied::judged("denied", denial(verdict).content)
+    Denied::recorded(DenialCode::Denied, denial(verdict).content)
 }
 
 fn digest(action: &Action) -> Result<String, RuntimeError> {
-    action.digest().map_err(|error| RuntimeError::new("internal", error.to_string()))
+    action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }

@@ -13,9 +13,9 @@ const PIECE_BYTES: usize = 16 << 10;
 
 /// Whether the agent has instructions that it must not disclose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Instructed {
-    Yes,
-    No,
+pub(super) enum Instructions {
+    Secret,
+    None,
 }
 
 /// Filters all output of one turn.
@@ -23,7 +23,7 @@ pub(super) struct OutputFilter {
     redactor: Redactor,
     text_stream: FilteredStream,
     reasoning_stream: FilteredStream,
-    instructed: Instructed,
+    instructions: Instructions,
     arguments: HashMap<String, FilteredStream>,
     /// Whether output is shown as it comes.
     is_streamed: bool,
@@ -40,10 +40,10 @@ struct FilteredStream {
 }
 
 impl FilteredStream {
-    fn new(redactor: &Redactor, instructed: Instructed) -> Self {
-        let disclosure = match instructed {
-            Instructed::Yes => Some(DisclosureFilter::of_instructions()),
-            Instructed::No => None,
+    fn new(redactor: &Redactor, instructions: Instructions) -> Self {
+        let disclosure = match instructions {
+            Instructions::Secret => Some(DisclosureFilter::of_instructions()),
+            Instructions::None => None,
         };
         Self { redaction: redactor.stream(), disclosure }
     }
@@ -87,12 +87,12 @@ impl FilteredStream {
 }
 
 impl OutputFilter {
-    pub(super) fn new(redactor: &Redactor, class: ChannelClass, instructed: Instructed) -> Self {
+    pub(super) fn new(redactor: &Redactor, class: ChannelClass, instructions: Instructions) -> Self {
         Self {
             redactor: redactor.clone(),
-            text_stream: FilteredStream::new(redactor, instructed),
-            reasoning_stream: FilteredStream::new(redactor, instructed),
-            instructed,
+            text_stream: FilteredStream::new(redactor, instructions),
+            reasoning_stream: FilteredStream::new(redactor, instructions),
+            instructions,
             arguments: HashMap::new(),
             is_streamed: class.policy().streaming,
             whole: String::new(),
@@ -117,7 +117,7 @@ impl OutputFilter {
         if !self.is_streamed {
             return None;
         }
-        let new_stream = || FilteredStream::new(&self.redactor, self.instructed);
+        let new_stream = || FilteredStream::new(&self.redactor, self.instructions);
         let text =
             self.arguments.entry(id.to_owned()).or_insert_with(new_stream).say(delta, &mut self.is_withheld);
         (!text.is_empty()).then_some(text)
@@ -140,7 +140,7 @@ impl OutputFilter {
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
             }
         }
-        if self.instructed == Instructed::No {
+        if self.instructions == Instructions::None {
             return false;
         }
         let mut all = String::new();
@@ -210,7 +210,7 @@ mod tests {
 
     fn filtered(class: ChannelClass, pieces: &[&str]) -> (Vec<String>, bool) {
         let redactor = Redactor::new().with_exact_values(vec!["fixture-secret".to_owned()]);
-        let mut filter = OutputFilter::new(&redactor, class, Instructed::Yes);
+        let mut filter = OutputFilter::new(&redactor, class, Instructions::Secret);
         let mut filtered: Vec<String> = pieces.iter().filter_map(|piece| filter.say(piece)).collect();
         filtered.extend(filter.rest());
         (filtered, filter.is_withheld)
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_pause_shows_the_whole_sentence() {
-        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructions::Secret);
         let mut output = filter.say("Let me look at the file welcome").unwrap_or_default();
         output.push_str(&filter.pause().unwrap_or_default());
         assert_eq!(output, "Let me look at the file welcome");
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn instructions_are_withheld_across_pauses() {
-        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructions::Secret);
         let base = base_prompt().content;
         let mut output = String::new();
         for word in base.split_inclusive(' ') {
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn instructions_are_withheld_in_calls() {
-        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructions::Secret);
         assert!(
             !filter.discloses(&serde_json::json!({ "to": "ada", "text": "good day", "n": [1, null, true] }))
         );
@@ -276,12 +276,13 @@ mod tests {
             serde_json::json!({ "path": "a", "content": [{ "deep": base.chars().rev().collect::<String>() }] }),
             serde_json::json!({ (base): 1 }),
         ] {
-            let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+            let mut filter =
+                OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructions::Secret);
             assert!(filter.discloses(&input) && filter.is_withheld, "{input}");
-            let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::No);
+            let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructions::None);
             assert!(!filter.discloses(&input));
         }
-        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructed::Yes);
+        let mut filter = OutputFilter::new(&Redactor::new(), ChannelClass::CliLocal, Instructions::Secret);
         let delta = serde_json::json!({ "text": base }).to_string();
         let shown = filter.write_call("c1", &delta).unwrap_or_default();
         assert!(filter.is_withheld && shown.len() < delta.len() / 2, "{shown}");

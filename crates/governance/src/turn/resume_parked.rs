@@ -11,14 +11,15 @@ use tribune_records::approval::record::{ApprovalState, Requested};
 use tribune_records::ledger_payloads::ToolCallRecord;
 use tribune_records::outcome::{Access, Resource};
 use tribune_registry::mailbox::MAX_TEXT_BYTES;
-use tribune_runtime::{EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
+use tribune_runtime::{ErrorKind, EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
 use super::Governance;
+use super::call_decision::{Attempt, CallDecision, CallReview, ReplacedRequest};
 use super::calls::{action_now, run};
-use super::turn_recorder::{Judged, Recorded, TurnRecorder, input_from};
+use super::turn_recorder::{LedgerCall, TurnRecorder, input_from};
 use crate::approval::MAX_PENDING;
-use crate::gate::Ticket;
+use crate::gate::PendingAdmission;
 use crate::spend::{share_a_limit, whose};
 
 /// The sender of the mailbox messages about such calls.
@@ -33,7 +34,7 @@ const LOST: &str = "its content was lost when the daemon ended, and it was not e
 impl Governance {
     /// Withdraws the requests whose content never reached the disk: the daemon was killed while it wrote both, and
     /// nobody can decide about a request that nobody can read.
-    pub async fn withdraw_wordless(self: &Arc<Self>) -> Result<(), RuntimeError> {
+    pub async fn withdraw_unreadable(self: &Arc<Self>) -> Result<(), RuntimeError> {
         let waiting = self.storage.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
         let mut unreadable = Vec::new();
         for some in waiting.await?.chunks(READ_AT_ONCE) {
@@ -89,19 +90,19 @@ impl Governance {
         let session = self.storage.readers.read(move |reader| reader.session(&name)).await?;
         let Some(session) = session else { return Ok(()) };
         let handle = Handle { key: Arc::new(key), session_id: session.id.as_str().into() };
-        let journal = self.journal(&handle).await?.lock_owned().await;
+        let writer = self.session_writer(&handle).await?.lock_owned().await;
         // Checked under the lock: the previous holder may have finished the call.
         if !self.is_parked(&requested.call).await? {
             return Ok(());
         }
         let recorded = self.recorded(&handle, &requested).await?;
-        let mut recorder = TurnRecorder::new(Arc::clone(self), handle, journal);
+        let mut recorder = TurnRecorder::new(Arc::clone(self), handle, writer);
         let Some(recorded) = recorded else { return self.record_lost(recorder, &requested).await };
         let recorded = self.as_asked(&mut recorder, recorded, &requested).await?;
         let id = requested.id.clone();
         recorder.event(EventKind::ApprovalDecided { id, state: state.as_str().to_owned() });
         if state != ApprovalState::Allowed {
-            let ruling = match state {
+            let decision = match state {
                 ApprovalState::Denied => {
                     ApprovalDecision::Denied { by: decided_by.unwrap_or_default(), reason, stop: false }
                 }
@@ -110,14 +111,14 @@ impl Governance {
                     ApprovalDecision::Withdrawn
                 }
             };
-            let outcome = ToolOutcome::error(ruling.sentence());
+            let outcome = ToolOutcome::error(decision.sentence());
             let touched = [message_about(&requested)];
             recorder.record_not_executed(&recorded, &outcome, &touched)?;
             recorder.write_outside_turn().await?;
             self.send_result(&recorder, &requested, Some(&recorded.call), &outcome);
             return Ok(());
         }
-        self.carry_out(recorder, recorded, requested).await
+        self.execute_allowed(recorder, recorded, requested).await
     }
 
     /// Ends a call whose content is gone: it is unknown what it was, so it cannot be executed.
@@ -133,10 +134,10 @@ impl Governance {
         Ok(())
     }
 
-    async fn carry_out(
+    async fn execute_allowed(
         self: &Arc<Self>,
         mut recorder: TurnRecorder,
-        recorded: Recorded,
+        recorded: LedgerCall,
         requested: Requested,
     ) -> Result<(), RuntimeError> {
         let now = action_now(&recorder, &recorded.call).await?;
@@ -145,38 +146,42 @@ impl Governance {
             Some((by, text)) => recorder.reworded(recorded, by, &text)?,
             None => recorded,
         };
-        if !self.policy.gate.still_fits(&requested, &now) {
+        if !self.policy.gate.matches_digest(&requested, &now) {
             return self.ask_again(recorder, recorded, requested).await;
         }
-        let (stage, touched) =
-            ((DecisionStage::Dispatch, Some(requested.id.as_str())), [message_about(&requested)]);
-        match recorder.judge_telling(&recorded, stage, &[], Vec::new(), &touched)? {
-            Judged::Allowed(ticket) => self.run_ticket(recorder, recorded, requested, ticket).await,
-            Judged::Denied(outcome, _) => {
+        let notified = [message_about(&requested)];
+        let review = CallReview {
+            approval: Some(&requested.id),
+            notified: &notified,
+            ..CallReview::at(DecisionStage::Dispatch)
+        };
+        match recorder.judge(&recorded, review)? {
+            CallDecision::Allowed(pending) => self.run_admitted(recorder, recorded, requested, pending).await,
+            CallDecision::Denied(outcome, _) => {
                 recorder.write_outside_turn().await?;
                 self.send_result(&recorder, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
-            Judged::Asked(..) => self.ask_again(recorder, recorded, requested).await,
+            CallDecision::Asked(..) => self.ask_again(recorder, recorded, requested).await,
         }
     }
 
-    async fn run_ticket(
+    async fn run_admitted(
         self: &Arc<Self>,
         mut recorder: TurnRecorder,
-        recorded: Recorded,
+        recorded: LedgerCall,
         requested: Requested,
-        ticket: Ticket,
+        pending: PendingAdmission,
     ) -> Result<(), RuntimeError> {
         let written = recorder.write_outside_turn().await?;
-        let Some(admission) = ticket.redeem(&written) else { return Ok(()) };
+        let Some(admission) = pending.redeem(&written) else { return Ok(()) };
         let mut done = run(&*self.tools, admission, None).await;
-        recorded.tell_reworded(&mut done);
+        recorded.note_rewording(&mut done);
         done.touched.push(message_about(&requested));
-        self.tell_done(&recorder.journal.standing, &recorded, &done.outcome);
+        self.notify_after_call(&recorder.writer.context, &recorded, &done.outcome);
         let result = recorder.record_result(&recorded, &done)?;
         recorder.write_outside_turn().await?;
-        recorder.tell_persisted(&recorded, &done.outcome, result);
+        recorder.notify_result_recorded(&recorded, &done.outcome, result);
         self.send_result(&recorder, &requested, Some(&recorded.call), &done.outcome);
         drop(recorder);
         self.answer_others(&recorded.call, &done.outcome).await;
@@ -208,19 +213,20 @@ impl Governance {
     async fn ask_again(
         self: &Arc<Self>,
         mut recorder: TurnRecorder,
-        recorded: Recorded,
+        recorded: LedgerCall,
         requested: Requested,
     ) -> Result<(), RuntimeError> {
         let now = action_now(&recorder, &recorded.call).await?;
         let before = self.asked_action(&recorder, &requested)?;
         let changed = before.map_or_else(Vec::new, |before| before.changed(&now));
-        let touched = [message_about(&requested)];
-        match recorder.judge_telling(&recorded, (DecisionStage::Dispatch, None), &[], Vec::new(), &touched)? {
-            Judged::Asked(verdict, entry) => {
-                let attempt = attempt_after(&recorded.entry, &requested.id);
-                let instead_of = Some((requested.id, changed));
-                let (requested, request) =
-                    recorder.request(&recorded, (verdict, entry), &now, (attempt, instead_of))?;
+        let notified = [message_about(&requested)];
+        let review = CallReview { notified: &notified, ..CallReview::at(DecisionStage::Dispatch) };
+        match recorder.judge(&recorded, review)? {
+            CallDecision::Asked(verdict, entry) => {
+                let number = attempt_after(&recorded.entry, &requested.id);
+                let attempt =
+                    Attempt { number, replaces: Some(ReplacedRequest { id: requested.id, changed }) };
+                let (requested, request) = recorder.request(&recorded, verdict, entry, &now, attempt)?;
                 let written = recorder.write().await?;
                 // No task of this daemon waits: a dropped receiver makes the request an orphan, which the next decision
                 // resumes.
@@ -228,12 +234,12 @@ impl Governance {
                 recorder.show(&written);
                 Ok(())
             }
-            Judged::Denied(outcome, _) => {
+            CallDecision::Denied(outcome, _) => {
                 recorder.write_outside_turn().await?;
                 self.send_result(&recorder, &requested, Some(&recorded.call), &outcome);
                 Ok(())
             }
-            Judged::Allowed(ticket) => self.run_ticket(recorder, recorded, requested, ticket).await,
+            CallDecision::Allowed(pending) => self.run_admitted(recorder, recorded, requested, pending).await,
         }
     }
 
@@ -252,9 +258,9 @@ impl Governance {
     async fn as_asked(
         &self,
         recorder: &mut TurnRecorder,
-        recorded: Recorded,
+        recorded: LedgerCall,
         requested: &Requested,
-    ) -> Result<Recorded, RuntimeError> {
+    ) -> Result<LedgerCall, RuntimeError> {
         let (Some(before), Some(action)) = (&requested.instead_of, self.asked_action(recorder, requested)?)
         else {
             return Ok(recorded);
@@ -274,12 +280,12 @@ impl Governance {
         recorder: &TurnRecorder,
         requested: &Requested,
     ) -> Result<Option<(String, String)>, RuntimeError> {
-        let Some((by, text)) = self.other_words(requested).await? else { return Ok(None) };
+        let Some((by, text)) = self.approved_rewording(requested).await? else { return Ok(None) };
         let content = self.storage.vault.content(&recorder.handle.session_id, &text.to_string())?;
         match content.map(String::from_utf8) {
             Some(Ok(content)) => Ok(Some((by, content))),
             // Without the text that was allowed, nothing was allowed.
-            _ => Err(RuntimeError::new("internal", "the text that was allowed is gone")),
+            _ => Err(RuntimeError::new(ErrorKind::Internal, "the text that was allowed is gone")),
         }
     }
 
@@ -299,27 +305,27 @@ impl Governance {
         &self,
         handle: &Handle,
         requested: &Requested,
-    ) -> Result<Option<Recorded>, RuntimeError> {
+    ) -> Result<Option<LedgerCall>, RuntimeError> {
         let Ok(entry) = requested.call.parse::<Cid>() else { return Ok(None) };
         let record: Option<ToolCallRecord> = self.record_of(entry).await?;
         let Some(record) = record else { return Ok(None) };
         let content = self.storage.vault.content(&handle.session_id, &record.input_hash.to_string())?;
         let Some(input) = content.as_deref().and_then(input_from) else { return Ok(None) };
         // The law also decides by the original input; without it the call cannot be decided.
-        let asked = match record.asked_hash {
+        let original_input = match record.asked_hash {
             None => None,
             Some(hash) => {
                 let content = self.storage.vault.content(&handle.session_id, &hash.to_string())?;
-                let Some(asked) = content.as_deref().and_then(input_from) else { return Ok(None) };
-                Some(asked)
+                let Some(original) = content.as_deref().and_then(input_from) else { return Ok(None) };
+                Some(original)
             }
         };
         let call = ToolCall { id: record.call_id, name: record.tool, input };
-        Ok(Some(Recorded {
+        Ok(Some(LedgerCall {
             call,
             entry,
             input_hash: record.input_hash,
-            asked,
+            original_input,
             runner: record.runner,
             reworded_by: None,
         }))
@@ -378,7 +384,7 @@ pub(super) fn approval_of(message_id: &str) -> Option<&str> {
 
 /// The message about a call, as a resource with the labels of the session that made the call.
 fn message_about(requested: &Requested) -> Access {
-    Access::Wrote(Resource::Letter(message_id(requested)))
+    Access::Wrote(Resource::MailboxMessage(message_id(requested)))
 }
 
 /// The number of the next attempt: approval ids are derived from the call and the attempt.

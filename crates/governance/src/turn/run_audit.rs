@@ -14,38 +14,38 @@ use super::session_writer::EntryDraft;
 
 impl Governance {
     /// Records that a program is about to run. Its command line goes to the vault.
-    pub async fn run_began(
+    pub async fn record_run_start(
         &self,
         handle: &Handle,
         command: &[u8],
         record: impl FnOnce(Commitment) -> RunRecord,
     ) -> Result<(), StoreError> {
-        let journal = self.journal(handle).await?;
-        let mut journal = journal.lock().await;
-        let mut page = journal.page();
-        let record = record(journal.content(&mut page, command)?);
+        let writer = self.session_writer(handle).await?;
+        let mut writer = writer.lock().await;
+        let mut batch = writer.new_batch();
+        let record = record(writer.content(&mut batch, command)?);
         let target = handle.session_id.to_string();
         let quality = EntryQuality::SessionLifecycle;
-        journal.entry(
-            &mut page,
+        writer.entry(
+            &mut batch,
             EntryDraft { quality, target: &target, parents: Vec::new(), record: &record },
         )?;
-        journal.write(page).await.map(drop)
+        writer.write(batch).await.map(drop)
     }
 
     /// Records how the program ended.
-    pub async fn note_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
+    pub async fn record_run(&self, key: &SessionKey, record: &RunRecord) -> Result<(), StoreError> {
         let name = key.to_string();
         let Some(row) = self.storage.readers.read(move |reader| reader.session(&name)).await? else {
             return Ok(());
         };
         let handle = Handle { key: Arc::new(key.clone()), session_id: row.id.as_str().into() };
-        let journal = self.journal(&handle).await?;
-        let mut journal = journal.lock().await;
-        let mut page = journal.page();
+        let writer = self.session_writer(&handle).await?;
+        let mut writer = writer.lock().await;
+        let mut batch = writer.new_batch();
         let target = handle.session_id.to_string();
         let quality = EntryQuality::SessionLifecycle;
-        journal.entry(&mut page, EntryDraft { quality, target: &target, parents: Vec::new(), record })?;
-        journal.write(page).await.map(drop)
+        writer.entry(&mut batch, EntryDraft { quality, target: &target, parents: Vec::new(), record })?;
+        writer.write(batch).await.map(drop)
     }
 }

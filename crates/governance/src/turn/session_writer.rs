@@ -25,7 +25,7 @@ pub struct SessionWriter {
     /// The entry of the newest turn.
     pub(super) prev_turn: Option<Cid>,
     /// The policy context of the session: mandates, and the labels of what it has read.
-    pub(super) standing: PolicyContext,
+    pub(super) context: PolicyContext,
     /// Set while a write is not confirmed, and after a failed one: the state on disk is unknown then, and this writer
     /// writes nothing more.
     broken: bool,
@@ -41,19 +41,19 @@ impl std::fmt::Debug for SessionWriter {
 #[derive(Clone, Copy)]
 pub(super) enum FlushMode {
     /// The caller flushes when it waits.
-    Own,
+    Inline,
     /// The caller flushes when it waits. More batches of the same turn follow soon.
-    Midway,
+    InlineMoreFollows,
     /// The background thread flushes. It takes longer, and the caller can do something else meanwhile.
-    Scribe,
+    Background,
     /// The next batch flushes this one too. After 1 ms, the caller flushes.
-    Next,
+    WithNext,
 }
 
 impl FlushMode {
     /// Whether another batch follows soon, so that the appliers may wait for it.
     const fn more_follows(self) -> bool {
-        !matches!(self, Self::Own)
+        !matches!(self, Self::Inline)
     }
 }
 
@@ -69,7 +69,7 @@ pub(super) struct PendingWrite {
 /// What is written together.
 #[derive(Default)]
 pub(super) struct WriteBatch {
-    batch: VaultBatch,
+    content: VaultBatch,
     entries: Vec<EntryText>,
     events: Vec<RuntimeEvent>,
 }
@@ -79,7 +79,7 @@ pub(super) struct SessionCursor {
     pub(super) handle: Handle,
     pub(super) next_entry: u64,
     pub(super) prev_turn: Option<Cid>,
-    pub(super) standing: PolicyContext,
+    pub(super) context: PolicyContext,
 }
 
 /// Proof that a batch is durable.
@@ -107,15 +107,15 @@ pub(super) struct EntryDraft<'a, P> {
 
 impl WriteBatch {
     pub(super) fn is_empty(&self) -> bool {
-        self.batch.is_empty() && self.entries.is_empty() && self.events.is_empty()
+        self.content.is_empty() && self.entries.is_empty() && self.events.is_empty()
     }
 }
 
 impl SessionWriter {
-    pub(super) async fn open(storage: StorageHandles, position: SessionCursor) -> Result<Self, StoreError> {
-        let SessionCursor { handle, next_entry, prev_turn, standing } = position;
+    pub(super) async fn open(storage: StorageHandles, cursor: SessionCursor) -> Result<Self, StoreError> {
+        let SessionCursor { handle, next_entry, prev_turn, context } = cursor;
         let session = storage.vault.session(&handle.session_id, next_entry).await?;
-        Ok(Self { handle, storage, session, next_entry, prev_turn, standing, broken: false })
+        Ok(Self { handle, storage, session, next_entry, prev_turn, context, broken: false })
     }
 
     pub(super) fn now(&self) -> tribune_ledger::Timestamp {
@@ -140,19 +140,19 @@ impl SessionWriter {
         self.storage.vault.conversation(&self.session)
     }
 
-    pub(super) fn page(&self) -> WriteBatch {
-        WriteBatch { batch: VaultBatch::new(&self.session), ..WriteBatch::default() }
+    pub(super) fn new_batch(&self) -> WriteBatch {
+        WriteBatch { content: VaultBatch::new(&self.session), ..WriteBatch::default() }
     }
 
     /// Adds content to the batch. Returns its commitment, which is all that the ledger stores of it.
-    pub(super) fn content(&self, page: &mut WriteBatch, text: &[u8]) -> Result<Commitment, StoreError> {
-        page.batch.content(&self.session, text).map_err(|error| StoreError::Sealing(error.to_string()))
+    pub(super) fn content(&self, batch: &mut WriteBatch, text: &[u8]) -> Result<Commitment, StoreError> {
+        batch.content.content(&self.session, text).map_err(|error| StoreError::Sealing(error.to_string()))
     }
 
     /// Adds an entry to the batch and assigns its sequence number.
     pub(super) fn entry<P: Serialize>(
         &mut self,
-        page: &mut WriteBatch,
+        batch: &mut WriteBatch,
         line: EntryDraft<'_, P>,
     ) -> Result<LedgerEntry, StoreError> {
         let key = self.handle.key.as_str();
@@ -187,35 +187,35 @@ impl SessionWriter {
             envelope: None,
         };
         self.next_entry += 1;
-        page.entries.push(text);
+        batch.entries.push(text);
         Ok(entry)
     }
 
     /// Adds an event to the batch and assigns its sequence number.
-    pub(super) fn event(&mut self, page: &mut WriteBatch, kind: EventKind) {
+    pub(super) fn event(&mut self, batch: &mut WriteBatch, kind: EventKind) {
         let seq = self.session.next_event;
         self.session.next_event += 1;
-        page.events.push(RuntimeEvent { seq, kind });
+        batch.events.push(RuntimeEvent { seq, kind });
     }
 
     /// Deletes events older than the newest `kept`.
-    pub(super) const fn drop_old_events(&self, page: &mut WriteBatch, kept: u64) {
+    pub(super) const fn drop_old_events(&self, batch: &mut WriteBatch, kept: u64) {
         if self.session.next_event > kept + 1 {
-            page.batch.drop_events_below(self.session.next_event - kept);
+            batch.content.drop_events_below(self.session.next_event - kept);
         }
     }
 
     /// Writes the batch. Returns its events when everything in it is durable.
-    pub(super) async fn write(&mut self, page: WriteBatch) -> Result<Durable, StoreError> {
-        let page = self.submit(FlushMode::Own, page).await?;
-        self.wait_durable(page).await
+    pub(super) async fn write(&mut self, batch: WriteBatch) -> Result<Durable, StoreError> {
+        let pending = self.submit(FlushMode::Inline, batch).await?;
+        self.wait_durable(pending).await
     }
 
     /// Submits the batch: it is written before any batch that is submitted later.
     pub(super) async fn submit(
         &mut self,
         mode: FlushMode,
-        page: WriteBatch,
+        batch: WriteBatch,
     ) -> Result<PendingWrite, StoreError> {
         if self.broken {
             return Err(StoreError::Closed);
@@ -223,32 +223,34 @@ impl SessionWriter {
         // The state on disk is unknown until the write is confirmed. A write that is dropped half-way leaves the mark
         // set.
         self.broken = true;
-        let WriteBatch { mut batch, entries, events } = page;
+        let WriteBatch { mut content, entries, events } = batch;
         let after_entry = self.next_entry.saturating_sub(1);
         for event in &events {
             let json =
                 serde_json::to_string(event).map_err(|error| StoreError::Sealing(error.to_string()))?;
             let event = StoredEvent { seq: event.seq, json };
-            batch
+            content
                 .event(&self.session, &event, after_entry)
                 .map_err(|error| StoreError::Sealing(error.to_string()))?;
         }
-        if !batch.is_empty() {
-            batch.take_key(&mut self.session);
+        if !content.is_empty() {
+            content.take_key(&mut self.session);
         }
-        let number = self.append_to_wal(mode, batch, entries).await?;
+        let number = self.append_to_wal(mode, content, entries).await?;
         Ok(PendingWrite { mode, number, events })
     }
 
     /// Waits until the batch is durable.
-    pub(super) async fn wait_durable(&mut self, page: PendingWrite) -> Result<Durable, StoreError> {
-        let PendingWrite { mode, number, events } = page;
-        let wal = self.storage.ledger.daybook();
+    pub(super) async fn wait_durable(&mut self, pending: PendingWrite) -> Result<Durable, StoreError> {
+        let PendingWrite { mode, number, events } = pending;
+        let wal = self.storage.ledger.wal();
         match (number, mode) {
             (None, _) => {}
-            (Some(number), FlushMode::Own | FlushMode::Midway) => wal.wait_durable_async(number).await?,
-            (Some(number), FlushMode::Scribe) => wal.wait_flushed_in_background(number).await?,
-            (Some(number), FlushMode::Next) => wal.wait_or_flush(number).await?,
+            (Some(number), FlushMode::Inline | FlushMode::InlineMoreFollows) => {
+                wal.wait_durable_async(number).await?
+            }
+            (Some(number), FlushMode::Background) => wal.wait_flushed_in_background(number).await?,
+            (Some(number), FlushMode::WithNext) => wal.wait_or_flush(number).await?,
         }
         self.broken = false;
         Ok(Durable { next_entry: self.next_entry, events })
@@ -259,18 +261,18 @@ impl SessionWriter {
     async fn append_to_wal(
         &self,
         mode: FlushMode,
-        batch: VaultBatch,
+        content: VaultBatch,
         entries: Vec<EntryText>,
     ) -> Result<Option<u64>, StoreError> {
-        let content = match batch.is_empty() {
+        let content = match content.is_empty() {
             true => None,
-            false => Some(self.storage.vault.part(batch, mode.more_follows()).await?),
+            false => Some(self.storage.vault.part(content, mode.more_follows()).await?),
         };
         let bytes = content.as_ref().map_or(0, VaultPart::bytes);
-        let wal = self.storage.ledger.daybook();
+        let wal = self.storage.ledger.wal();
         if !wal.fits(bytes + entries.iter().map(|entry| entry.payload.len()).sum::<usize>()) {
-            wal.written().await;
-            let content = content.map(VaultPart::past_the_book).transpose()?;
+            wal.wait_all_durable().await;
+            let content = content.map(VaultPart::bypass_wal).transpose()?;
             if !entries.is_empty() {
                 self.storage.ledger.append_placed(entries).await?;
             }
@@ -287,10 +289,12 @@ impl SessionWriter {
         if ledger.is_none() && vault.is_none() {
             return Ok(None);
         }
-        let page = tribune_storage::wal::WalRecord { ledger, vault };
+        let record = tribune_storage::wal::WalRecord { ledger, vault };
         match mode {
-            FlushMode::Own | FlushMode::Midway | FlushMode::Next => wal.enqueue_lazy(page),
-            FlushMode::Scribe => wal.enqueue_background(page),
+            FlushMode::Inline | FlushMode::InlineMoreFollows | FlushMode::WithNext => {
+                wal.enqueue_lazy(record)
+            }
+            FlushMode::Background => wal.enqueue_background(record),
         }
         .map(Some)
     }

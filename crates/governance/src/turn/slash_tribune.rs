@@ -34,7 +34,8 @@ const SHOWN_CHARS: usize = 200;
 pub(super) async fn answer(
     governance: &Governance,
     handle: &Handle,
-    (input, trust): (&TurnInput, Trust),
+    input: &TurnInput,
+    trust: Trust,
     gate: impl FnOnce() -> Option<String>,
 ) -> Result<Option<EventStream>, RuntimeError> {
     let is_owner = input.speaker == Speaker::Owner && trust == Trust::Owner && input.schedule_id.is_none();

@@ -32,19 +32,19 @@ pub(super) fn offer(
 }
 
 fn is_offered(recorder: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool, RuntimeError> {
-    let standing = recorder.journal.standing.clone();
-    let inquiry = AuthorizationRequest {
-        standing: &standing,
+    let context = recorder.writer.context.clone();
+    let request = AuthorizationRequest {
+        context: &context,
         tool,
         stage: DecisionStage::Offer,
         input: None,
-        asked: None,
+        original_input: None,
         runs: &Files::default,
         owner_words: &[],
         vetoes: Vec::new(),
         approval: None,
     };
-    let judgement = recorder.governance.policy.gate.judge(inquiry)?;
-    let (verdict, _) = recorder.verdict(judgement, None, vec![turn])?;
+    let authorization = recorder.governance.policy.gate.judge(request)?;
+    let (verdict, _) = recorder.verdict(authorization, None, vec![turn])?;
     Ok(verdict.is_offered())
 }

@@ -22,7 +22,7 @@ const NO_PERMISSION: &str = "there is no permission for this call: it was not ma
 pub(super) enum BackendRequest {
     Call(ToolRequest),
     /// The daemon executes a call that the agent has permission for.
-    CarryOut(String, PendingOutcome),
+    ExecuteGranted(String, PendingOutcome),
     /// The result of a call that the agent executed, and the channel that is told when it is recorded.
     Report(String, ToolOutcome, oneshot::Sender<()>),
 }
@@ -52,7 +52,7 @@ pub(super) enum Responder {
     /// The daemon executes it; the backend waits for the result.
     Outcome(PendingOutcome),
     /// The agent executes it; it waits for permission.
-    Permission { said: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
+    Permission { raw: String, when: PermissionTiming, answer: oneshot::Sender<PermissionOutcome> },
 }
 
 impl Responder {
@@ -67,14 +67,14 @@ impl Responder {
 
 pub(super) struct TurnTools {
     pub(super) specs: Vec<ToolSpec>,
-    pub(super) wishes: mpsc::Sender<BackendRequest>,
+    pub(super) requests: mpsc::Sender<BackendRequest>,
 }
 
 impl TurnTools {
     async fn make(&self, call: ToolCall, terminal: Option<Arc<Terminal>>) -> ToolOutcome {
         let (waiting, outcome) = PendingOutcome::new(terminal);
-        let asked = ToolRequest { call, answer: Responder::Outcome(waiting) };
-        if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
+        let request = ToolRequest { call, answer: Responder::Outcome(waiting) };
+        if self.requests.send(BackendRequest::Call(request)).await.is_err() {
             return ToolOutcome::error(OVER);
         }
         outcome.await.unwrap_or_else(|_| ToolOutcome::error(OVER))
@@ -82,7 +82,7 @@ impl TurnTools {
 
     async fn make_allowed(&self, call_id: String, terminal: Option<Arc<Terminal>>) -> ToolOutcome {
         let (waiting, outcome) = PendingOutcome::new(terminal);
-        if self.wishes.send(BackendRequest::CarryOut(call_id, waiting)).await.is_err() {
+        if self.requests.send(BackendRequest::ExecuteGranted(call_id, waiting)).await.is_err() {
             return ToolOutcome::error(OVER);
         }
         outcome.await.unwrap_or_else(|_| ToolOutcome::error(NO_PERMISSION))
@@ -104,8 +104,8 @@ impl Toolbox for TurnTools {
         AgentExecutedCall { call, raw, timing }: AgentExecutedCall,
     ) -> PermissionOutcome {
         let (answer, permission) = oneshot::channel();
-        let asked = ToolRequest { call, answer: Responder::Permission { said: raw, when: timing, answer } };
-        if self.wishes.send(BackendRequest::Call(asked)).await.is_err() {
+        let request = ToolRequest { call, answer: Responder::Permission { raw, when: timing, answer } };
+        if self.requests.send(BackendRequest::Call(request)).await.is_err() {
             return PermissionOutcome::Denied(OVER.to_owned());
         }
         permission.await.unwrap_or_else(|_| PermissionOutcome::Denied(OVER.to_owned()))
@@ -124,7 +124,7 @@ impl Toolbox for TurnTools {
 
     async fn report_result(&self, call_id: &str, outcome: ToolOutcome) {
         let (recorded, is_recorded) = oneshot::channel();
-        if self.wishes.send(BackendRequest::Report(call_id.to_owned(), outcome, recorded)).await.is_ok() {
+        if self.requests.send(BackendRequest::Report(call_id.to_owned(), outcome, recorded)).await.is_ok() {
             // A turn that ended meanwhile recorded the call as abandoned.
             let _ = is_recorded.await;
         }

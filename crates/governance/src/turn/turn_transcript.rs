@@ -12,12 +12,18 @@ use super::Governance;
 use super::board_checkins::is_on_board;
 use crate::transcript::TranscriptLine;
 
+/// The input of a turn, and its output as far as it was shown.
+pub(super) struct Exchange {
+    pub(super) input: String,
+    pub(super) output: String,
+}
+
+/// A turn that is over.
 pub(super) struct CompletedTurn {
     pub(super) governance: Arc<Governance>,
     pub(super) key: Arc<SessionKey>,
     pub(super) turn: String,
-    pub(super) input: String,
-    pub(super) output: String,
+    pub(super) exchange: Exchange,
     /// Names of tools that were denied.
     pub(super) denied: Vec<String>,
     pub(super) now: Timestamp,
@@ -25,8 +31,8 @@ pub(super) struct CompletedTurn {
 
 impl CompletedTurn {
     /// Writes the board and the transcript. Blocks on the disk.
-    pub(super) fn tell(self) {
-        let Self { governance, key, turn, input, output, denied, now } = self;
+    pub(super) fn publish(self) {
+        let Self { governance, key, turn, exchange, denied, now } = self;
         if is_canary(key.agent()) {
             return;
         }
@@ -36,8 +42,7 @@ impl CompletedTurn {
         {
             tracing::warn!(%error, "the board could not be written");
         }
-        if let Err(error) =
-            governance.agent_files.transcripts.append_turn(&key, &lines(&turn, (input, output), now))
+        if let Err(error) = governance.agent_files.transcripts.append_turn(&key, &lines(&turn, exchange, now))
         {
             tracing::warn!(%error, "the transcript could not be written");
         }
@@ -45,8 +50,9 @@ impl CompletedTurn {
 }
 
 /// The transcript lines of a turn.
-fn lines(turn: &str, (input, output): (String, String), at: Timestamp) -> Vec<TranscriptLine> {
+fn lines(turn: &str, exchange: Exchange, at: Timestamp) -> Vec<TranscriptLine> {
     let line = |role: Role, text: String| TranscriptLine { turn: turn.to_owned(), role, text, at };
+    let Exchange { input, output } = exchange;
     let mut lines = vec![line(Role::User, input)];
     if !output.is_empty() {
         lines.push(line(Role::Assistant, output));
@@ -56,11 +62,11 @@ fn lines(turn: &str, (input, output): (String, String), at: Timestamp) -> Vec<Tr
 
 /// Adds a turn that an earlier daemon did not finish to its transcript, as far as it got, unless it is there already.
 /// Blocks on the disk.
-pub(super) fn tell_interrupted(
+pub(super) fn append_interrupted(
     governance: &Governance,
     key: &SessionKey,
     turn: &str,
-    exchange: (String, String),
+    exchange: Exchange,
     now: Timestamp,
 ) {
     if is_canary(key.agent()) {

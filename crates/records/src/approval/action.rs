@@ -10,6 +10,8 @@ use tribune_ledger::Cid;
 use tribune_ledger::cid::Domain;
 use tribune_ledger::jcs::{self, JcsError};
 
+use super::call_roots::CallRoots;
+
 /// Files by their paths, in the workspace or absolute, each with the hash of its content, or with the content.
 pub type Files = BTreeMap<String, String>;
 
@@ -36,13 +38,8 @@ pub struct Action {
     /// hashes above are part of the digest.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub texts: Files,
-    /// The additional directory of the call's path, or else the folder that the session works in, if that is not its agent's own
-    /// workspace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
-    /// The session's additional directories.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<String>,
+    #[serde(flatten)]
+    pub roots: CallRoots,
 }
 
 impl Action {
@@ -70,8 +67,9 @@ impl Action {
         part(self.schema == now.schema, "the tool's description");
         part(self.input == now.input, "arguments");
         part(self.cwd == now.cwd, "folder");
-        part(self.workspace == now.workspace, "workspace");
-        part(self.further == now.further, "further folders");
+        part(self.roots.workspace == now.roots.workspace, "workspace");
+        let is_same = self.roots.additional_directories == now.roots.additional_directories;
+        part(is_same, "further folders");
         part(self.env == now.env, "environment");
         part(self.constitution == now.constitution, "constitution");
         part(self.labels == now.labels, "what the session has read");
@@ -107,8 +105,7 @@ mod tests {
             constitution: "b3:3".into(),
             labels: Labels::FRESH,
             texts: Files::new(),
-            workspace: None,
-            further: Vec::new(),
+            roots: CallRoots::default(),
         }
     }
 
@@ -129,8 +126,8 @@ mod tests {
             (|action| drop(action.files.insert("deploy.sh".into(), "b3:9".into())), "file deploy.sh"),
             (|action| drop(action.files.insert("lib.sh".into(), "b3:9".into())), "file lib.sh"),
             (|action| action.cwd = None, "folder"),
-            (|action| action.workspace = Some("/srv/project".into()), "workspace"),
-            (|action| action.further.push("/srv/lib".into()), "further folders"),
+            (|action| action.roots.workspace = Some("/srv/project".into()), "workspace"),
+            (|action| action.roots.additional_directories.push("/srv/lib".into()), "further folders"),
             (|action| action.env.push("LD_PRELOAD".into()), "environment"),
             (|action| action.constitution = "b3:9".into(), "constitution"),
             (|action| action.labels.private = true, "what the session has read"),

@@ -69,3 +69,14 @@ pub struct DecisionRequest {
     /// A replacement for the text of a draft, with its commitment in the log.
     pub text: Option<(String, Commitment)>,
 }
+
+/// Why a decision cannot result in the grant that it requests.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GrantError(pub String);
+
+impl GrantError {
+    pub(super) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}

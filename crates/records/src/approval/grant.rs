@@ -9,27 +9,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tribune_constitution::CallArgs;
 use tribune_constitution::labels::Labels;
-use tribune_constitution::{CallArgs, command};
-use tribune_ledger::cid::Domain;
-use tribune_ledger::{Cid, Timestamp, jcs};
-use tribune_runtime::ToolCall;
+use tribune_ledger::Timestamp;
 
-use super::action::Files;
+use super::action::{ABSENT, Files};
 use super::approver::Approver;
-use super::decision::DecisionRequest;
+use super::call_args::args_of;
+use super::call_roots::CallRoots;
+use super::decision::{DecisionRequest, GrantError};
+use super::grant_subject::GrantSubject;
 use super::record::{DecisionKind, Requested};
-use crate::approval::action::ABSENT;
-use crate::workspace_roots::{WorkspaceRoots, beneath};
 
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-
-/// Largest size of a pattern in bytes.
-const MAX_PATTERN_BYTES: usize = 1024;
-
-/// Tools whose path may be in an additional directory.
-const PATH_TOOLS: [&str; 4] = ["read", "search", "write", "edit"];
 
 /// The folders of the system's programs, which only the system's owner changes.
 const SYSTEM: [&str; 9] =
@@ -58,50 +51,18 @@ pub struct Grant {
     pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// Only for a path in this folder, or in sessions that work there. Without one, only in agents' own workspaces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
-    /// Only in sessions with exactly these additional directories, unless the subject is a path: a command can access every
-    /// directory of its session.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<String>,
+    /// Only for a path in this workspace, or in sessions that work there; without one, only in agents' own workspaces. And
+    /// only in sessions with exactly these additional directories, unless the subject is a path: a command can access
+    /// every directory of its session.
+    #[serde(flatten)]
+    pub roots: CallRoots,
 }
-
-/// Why a decision cannot result in the grant that it requests.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct GrantError(pub String);
 
 /// A grant with the time at which it was given.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Granted {
     pub at: String,
     pub grant: Grant,
-}
-
-/// The subject of a grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum GrantSubject {
-    /// A command line, or a narrow pattern of them.
-    Command {
-        pattern: String,
-    },
-    /// A path in the workspace, or everything below a folder with `/**`.
-    Path {
-        path: String,
-    },
-    /// A host, or everything below a domain with `*.`.
-    Host {
-        host: String,
-    },
-    Recipient {
-        recipient: String,
-    },
-    /// Exactly these arguments.
-    Arguments {
-        digest: String,
-    },
 }
 
 /// The properties of a call that a grant is matched against.
@@ -114,11 +75,7 @@ pub struct GrantQuery<'a> {
     pub input: &'a Value,
     pub args: &'a CallArgs,
     pub labels: Labels,
-    /// The additional directory of its path, or else the folder that the session works in, if that is not its agent's own
-    /// workspace.
-    pub folder: Option<&'a str>,
-    /// The session's additional directories.
-    pub further: &'a [String],
+    pub roots: &'a CallRoots,
 }
 
 /// What a decision needs from the call to make a grant.
@@ -137,95 +94,75 @@ pub struct GrantTerms {
 
 impl Grant {
     /// The grant that a decision requests, if it requests one.
-    pub fn from_wish(
+    pub fn from_request(
         requested: &Requested,
-        wish: &DecisionRequest,
+        request: &DecisionRequest,
         who: &Approver,
         terms: GrantTerms,
         now: Timestamp,
     ) -> Result<Option<Self>, GrantError> {
-        let no = |what: &str| Err(GrantError(what.to_owned()));
-        let takes_time = matches!(wish.decision, DecisionKind::AllowUntil | DecisionKind::AllowPattern);
-        if wish.until.is_some() && !takes_time {
-            return no(
-                "`until` belongs to allow_until and allow_pattern: leave it out, or choose one of these",
-            );
-        }
-        if wish.pattern.is_some() && wish.decision != DecisionKind::AllowPattern {
-            return no("`pattern` belongs to allow_pattern: leave it out, or choose that");
-        }
-        if !wish.decision.allows() || wish.decision == DecisionKind::AllowOnce {
+        check_options(request)?;
+        if !request.decision.allows() || request.decision == DecisionKind::AllowOnce {
             return Ok(None);
         }
         if requested.needs > 1 {
-            return no("this needs several people each time: allow it once, or deny it");
+            return refuse("this needs several people each time: allow it once, or deny it");
         }
         let Some(input) = &terms.input else {
-            return no("what the call was about has been forgotten: allow it once, or deny it");
+            return refuse("what the call was about has been forgotten: allow it once, or deny it");
         };
-        if let Some(until) = wish.until {
-            if until <= now {
-                return no("`until` is in the past: give a later time");
-            }
-            if until > now.plus(MAX_GRANT) {
-                return no("a grant lasts 90 days at most: give an earlier time");
-            }
-        } else if wish.decision == DecisionKind::AllowUntil {
-            return no("allow_until needs `until`: give a time such as 2030-01-31T18:00:00Z");
-        }
-        let subject = match &wish.pattern {
-            Some(pattern) => GrantSubject::from_pattern(&requested.tool, pattern)?,
-            None if wish.decision == DecisionKind::AllowPattern => {
-                return no("allow_pattern needs `pattern`: say what it covers");
-            }
-            None => GrantSubject::exactly(&requested.tool, input, &requested.further)?,
-        };
-        let further = if subject.is_path() { Vec::new() } else { requested.further.clone() };
-        let files = if requested.tool == "exec" { held(terms.files) } else { Files::default() };
+        check_expiry(request, now)?;
+        let subject = GrantSubject::from_request(requested, request, input)?;
+        let files = if requested.tool == "exec" { pinned_files(terms.files) } else { Files::default() };
         if !files.is_empty() && subject.has_wildcard() {
-            return no(
+            return refuse(
                 "this runs a file that is not one of the system's programs, and a pattern does not say what is in it: allow exactly this line, or allow it once",
             );
         }
         if (terms.holds_secret)(subject.text()) {
-            return no(
+            return refuse(
                 "this call contains what looks like a secret, which must not be stored in a grant: allow it once",
             );
         }
-        let session = (wish.decision == DecisionKind::AllowSession).then(|| requested.session.clone());
+        let mut roots = requested.roots.clone();
+        if subject.is_path() {
+            roots.additional_directories.clear();
+        }
+        let is_for_session = request.decision == DecisionKind::AllowSession;
         let grant = Self {
             id: format!("g{}", requested.id),
             approval: requested.id.clone(),
             by: who.id.clone(),
             agent: requested.agent.clone(),
-            session,
+            session: is_for_session.then(|| requested.session.clone()),
             tool: requested.tool.clone(),
             schema: terms.schema,
             subject,
             files,
             labels: requested.labels.meet(terms.output),
-            until: wish.until.map(|until| until.to_string()),
-            workspace: requested.workspace.clone(),
-            further,
+            until: request.until.map(|until| until.to_string()),
+            roots,
         };
-        let args = args_of(&grant.tool, input, &requested.further);
-        let call = GrantQuery {
-            agent: &grant.agent,
-            session: &requested.session,
-            tool: &grant.tool,
-            schema: &grant.schema,
-            input,
-            args: &args,
-            labels: requested.labels,
-            folder: requested.workspace.as_deref(),
-            further: &requested.further,
-        };
-        if !grant.covers(&call) {
-            return no(
+        if !grant.covers_approved(requested, input) {
+            return refuse(
                 "the pattern does not cover the call that is to be approved: allow it once, or widen the pattern",
             );
         }
         Ok(Some(grant))
+    }
+
+    /// Whether it covers the very call that was approved.
+    fn covers_approved(&self, requested: &Requested, input: &Value) -> bool {
+        self.covers(&GrantQuery {
+            agent: &self.agent,
+            session: &requested.session,
+            tool: &self.tool,
+            schema: &self.schema,
+            input,
+            args: &args_of(&self.tool, input, &requested.roots.additional_directories),
+            labels: requested.labels,
+            roots: &requested.roots,
+        })
     }
 
     /// Whether it has not expired.
@@ -239,214 +176,50 @@ impl Grant {
             && self.tool == call.tool
             && self.schema == call.schema
             && self.session.as_ref().is_none_or(|session| session == call.session)
-            && self.workspace.as_deref() == call.folder
-            && (self.subject.is_path() || self.further == call.further)
+            && self.roots.workspace == call.roots.workspace
+            && (self.subject.is_path()
+                || self.roots.additional_directories == call.roots.additional_directories)
             && call.labels.trust >= self.labels.trust
             && (self.labels.private || !call.labels.private)
-            && self.subject.covers(call)
-    }
-}
-
-impl GrantSubject {
-    /// The subject that covers exactly this call.
-    fn exactly(tool: &str, input: &Value, further: &[String]) -> Result<Self, GrantError> {
-        let args = args_of(tool, input, further);
-        if let Some(parsed) = parsed(tool, input) {
-            return Ok(Self::Command { pattern: command::CommandGrant::exact(&parsed).to_string() });
-        }
-        match (tool, &args.path, args.outside, args.host) {
-            ("read" | "search" | "write" | "edit", Some(path), Some(false), _) => {
-                return Ok(Self::Path { path: path.clone() });
-            }
-            ("web_fetch" | "browser", _, _, Some(host)) => return Ok(Self::Host { host }),
-            _ => {}
-        }
-        arguments_digest(input).map(|digest| Self::Arguments { digest })
-    }
-
-    fn from_pattern(tool: &str, pattern: &str) -> Result<Self, GrantError> {
-        let no = |what: String| Err(GrantError(what));
-        if pattern.len() > MAX_PATTERN_BYTES {
-            return no(format!("the pattern is too long: keep it to {MAX_PATTERN_BYTES} bytes"));
-        }
-        match tool {
-            "exec" => match command::CommandGrant::parse(pattern) {
-                Ok(_) => Ok(Self::Command { pattern: pattern.to_owned() }),
-                Err(error) => no(error.to_string()),
-            },
-            "read" | "search" | "write" | "edit" => {
-                let folder = pattern.strip_suffix("/**").unwrap_or(pattern);
-                let plain = !folder.is_empty()
-                    && folder.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
-                    && !folder.contains(['*', '?', '[', '\\']);
-                if !plain {
-                    return no("a path pattern is a path in the workspace, or a folder and `/**`".to_owned());
-                }
-                Ok(Self::Path { path: pattern.to_owned() })
-            }
-            "web_fetch" | "browser" => {
-                let host = pattern.strip_prefix("*.").unwrap_or(pattern);
-                if !is_host(host) || (host.len() != pattern.len() && !host.contains('.')) {
-                    return no(
-                        "a host pattern is a host, or `*.` and a domain of two parts or more".to_owned()
-                    );
-                }
-                Ok(Self::Host { host: pattern.to_owned() })
-            }
-            "message" | "send_message" => Ok(Self::Recipient { recipient: pattern.to_owned() }),
-            _ => no(format!(
-                "there are no patterns for `{tool}`: allow it once, for this session, or until a time"
-            )),
-        }
-    }
-
-    /// Whether the subject is a path.
-    const fn is_path(&self) -> bool {
-        matches!(self, Self::Path { .. })
-    }
-
-    /// Whether it covers more than one command line.
-    fn has_wildcard(&self) -> bool {
-        match self {
-            Self::Command { pattern } => {
-                command::CommandGrant::parse(pattern).is_ok_and(|grant| grant.has_wildcard())
-            }
-            Self::Path { .. } | Self::Host { .. } | Self::Recipient { .. } | Self::Arguments { .. } => false,
-        }
-    }
-
-    fn text(&self) -> &str {
-        match self {
-            Self::Command { pattern } => pattern,
-            Self::Path { path } => path,
-            Self::Host { host } => host,
-            Self::Recipient { recipient } => recipient,
-            Self::Arguments { digest } => digest,
-        }
-    }
-
-    fn covers(&self, call: &GrantQuery<'_>) -> bool {
-        match self {
-            Self::Command { pattern } => {
-                match (parsed(call.tool, call.input), command::CommandGrant::parse(pattern)) {
-                    // A command means something else in another folder.
-                    (Some(parsed), Ok(grant)) => call.input.get("cwd").is_none() && grant.covers(&parsed),
-                    _ => false,
-                }
-            }
-            Self::Path { path } => {
-                call.args.outside == Some(false)
-                    && call.args.path.as_ref().is_some_and(|own| match path.strip_suffix("/**") {
-                        Some(folder) => own.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')),
-                        None => own == path,
-                    })
-            }
-            Self::Host { host } => call.args.host.as_ref().is_some_and(|own| match host.strip_prefix("*.") {
-                Some(domain) => own.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
-                None => own == host,
-            }),
-            Self::Recipient { recipient } => call.args.recipient.as_ref() == Some(recipient),
-            Self::Arguments { digest } => arguments_digest(call.input).is_ok_and(|own| own == *digest),
-        }
+            && self.subject.covers(call.tool, call.input, call.args)
     }
 }
 
 /// The files of a command that a grant pins: those in the workspace and in every other place that is not reserved to the
 /// system's owner. Programs of the system change with its updates, and a name without a file is a builtin of the shell.
-pub fn held(files: Files) -> Files {
+pub fn pinned_files(files: Files) -> Files {
     let is_systems = |path: &str| SYSTEM.iter().any(|folder| path.starts_with(folder));
     let is_name = |path: &str, hash: &str| hash == ABSENT && !path.contains('/');
     files.into_iter().filter(|(path, hash)| !is_systems(path) && !is_name(path, hash)).collect()
 }
 
-/// Patterns that would cover a call, narrowest first.
-pub fn suggestions(tool: &str, input: &Value, further: &[String]) -> Vec<String> {
-    if let Some(parsed) = parsed(tool, input) {
-        return command::suggest_grants(&parsed);
+/// Checks that `until` and `pattern` are given only with a decision that has them.
+fn check_options(request: &DecisionRequest) -> Result<(), GrantError> {
+    let has_time = matches!(request.decision, DecisionKind::AllowUntil | DecisionKind::AllowPattern);
+    if request.until.is_some() && !has_time {
+        return refuse(
+            "`until` belongs to allow_until and allow_pattern: leave it out, or choose one of these",
+        );
     }
-    let args = args_of(tool, input, further);
-    let own = match tool {
-        "read" | "search" | "write" | "edit" => args.path.filter(|_| args.outside == Some(false)),
-        "web_fetch" | "browser" => args.host,
-        "message" | "send_message" => args.recipient,
-        _ => None,
-    };
-    let folder = own.as_ref().filter(|_| args.outside == Some(false)).and_then(|path| {
-        let (folder, _) = path.rsplit_once('/')?;
-        Some(format!("{folder}/**"))
-    });
-    own.into_iter().chain(folder).collect()
+    if request.pattern.is_some() && request.decision != DecisionKind::AllowPattern {
+        return refuse("`pattern` belongs to allow_pattern: leave it out, or choose that");
+    }
+    Ok(())
 }
 
-/// How many of these calls of `tool`, each with the arguments that the policy sees, a pattern would have covered.
-pub fn covered(tool: &str, pattern: &str, calls: &[(Value, CallArgs)]) -> usize {
-    let Ok(subject) = GrantSubject::from_pattern(tool, pattern) else { return 0 };
-    let covers = |(input, args): &&(Value, CallArgs)| {
-        let labels = Labels::FRESH;
-        let (folder, further) = (None, &[][..]);
-        subject.covers(&GrantQuery {
-            agent: "",
-            session: "",
-            tool,
-            schema: "",
-            input,
-            args,
-            labels,
-            folder,
-            further,
-        })
-    };
-    calls.iter().filter(covers).count()
-}
-
-/// The name of the additional directory of a call's path, or else of the folder that its session works in.
-pub fn folder_of(ground: &WorkspaceRoots, call: &ToolCall) -> Option<String> {
-    let folder = args_of(&call.name, &call.input, ground.further()).folder;
-    folder.or_else(|| ground.folder_name().map(str::to_owned))
-}
-
-/// The arguments of a call as the policy sees them, in a session with these additional directories. A path in one of them is
-/// relative to it, as in a session that works there.
-pub fn args_of(tool: &str, input: &Value, further: &[String]) -> CallArgs {
-    let path = input.get("path").and_then(Value::as_str).filter(|_| PATH_TOOLS.contains(&tool));
-    let Some((folder, inner)) = path.and_then(|path| beneath(further, path)) else {
-        return plain_args(tool, input);
-    };
-    let mut from_there = input.clone();
-    from_there["path"] = inner.into();
-    CallArgs { folder: Some(folder.to_owned()), ..plain_args(tool, &from_there) }
-}
-
-fn plain_args(tool: &str, input: &Value) -> CallArgs {
-    let facts = parsed(tool, input).map(|parsed| {
-        let mut programs = command::programs(&parsed);
-        if !parsed.is_plain() {
-            // It does more than start programs, so a list of programs does not describe it.
-            programs.push(command::UNKNOWN.to_owned());
+fn check_expiry(request: &DecisionRequest, now: Timestamp) -> Result<(), GrantError> {
+    match request.until {
+        Some(until) if until <= now => refuse("`until` is in the past: give a later time"),
+        Some(until) if until > now.plus(MAX_GRANT) => {
+            refuse("a grant lasts 90 days at most: give an earlier time")
         }
-        tribune_constitution::CommandFacts { programs, parsed: true }
-    });
-    let mut args = CallArgs::derive(tool, input, facts.as_ref());
-    args.is_autorun = args.path.as_deref().is_some_and(tribune_contract::is_autorun_path);
-    args
+        None if request.decision == DecisionKind::AllowUntil => {
+            refuse("allow_until needs `until`: give a time such as 2030-01-31T18:00:00Z")
+        }
+        _ => Ok(()),
+    }
 }
 
-/// The command line of a call that runs one, if it can be parsed.
-fn parsed(tool: &str, input: &Value) -> Option<command::ParsedCommand> {
-    (tool == "exec")
-        .then(|| input.get("command")?.as_str())
-        .flatten()
-        .and_then(|line| command::parse(line).ok())
-}
-
-fn arguments_digest(input: &Value) -> Result<String, GrantError> {
-    let canonical = jcs::to_vec(input).map_err(|error| GrantError(error.to_string()))?;
-    Ok(Cid::from_bytes(Domain::Action.hash(&[b"arguments", &canonical])).to_string())
-}
-
-fn is_host(text: &str) -> bool {
-    (1..=253).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte))
+fn refuse<T>(sentence: &str) -> Result<T, GrantError> {
+    Err(GrantError::new(sentence))
 }

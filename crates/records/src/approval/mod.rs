@@ -2,6 +2,9 @@
 
 pub mod action;
 pub mod approver;
+pub mod call_args;
+pub mod call_roots;
 pub mod decision;
 pub mod grant;
+pub mod grant_subject;
 pub mod record;

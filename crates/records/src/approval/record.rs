@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use tribune_constitution::labels::Labels;
 use tribune_ledger::commitment::Commitment;
 
+use super::call_roots::CallRoots;
 use super::grant::Grant;
 
 /// The entity id for decisions about one approval. The request itself is in its session's history.
@@ -90,13 +91,8 @@ pub struct Requested {
     pub instead_of: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
-    /// The additional directory of the call's path, or else the folder that the session works in, if that is not its agent's own
-    /// workspace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<String>,
-    /// The session's additional directories.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<String>,
+    #[serde(flatten)]
+    pub roots: CallRoots,
 }
 
 /// Who executes a call once it is allowed.

@@ -11,7 +11,7 @@ use tribune_runtime::AgentId;
 use super::super::locked_jsonl;
 use super::super::locked_jsonl::Identity;
 use super::line::Line;
-use super::{COMPACT_ABOVE_BYTES, Letter, MAX_FILE_BYTES, MAX_LINE_BYTES};
+use super::{COMPACT_ABOVE_BYTES, MAX_FILE_BYTES, MAX_LINE_BYTES, MailboxMessage};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ enum Mark {
 
 #[derive(Debug)]
 struct Stored {
-    message: Letter,
+    message: MailboxMessage,
     /// Including the newline.
     line_bytes: u64,
 }
@@ -85,7 +85,7 @@ impl Index {
     }
 
     /// The oldest unread messages.
-    pub(super) fn unread(&self, to: &AgentId, most: usize) -> Vec<Letter> {
+    pub(super) fn unread(&self, to: &AgentId, most: usize) -> Vec<MailboxMessage> {
         let messages = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
         messages.take(most).map(|stored| stored.message.clone()).collect()
     }
@@ -182,15 +182,15 @@ impl Index {
         match Line::parse(line) {
             None => self.malformed += 1,
             Some(Line::Ack(id)) => self.acknowledge(&id),
-            Some(Line::Letter(_)) if at >= MAX_FILE_BYTES => {
+            Some(Line::Message(_)) if at >= MAX_FILE_BYTES => {
                 self.overflow.get_or_insert(at);
             }
-            Some(Line::Letter(message)) => self.keep(at, Stored { message, line_bytes }),
+            Some(Line::Message(message)) => self.keep(at, Stored { message, line_bytes }),
         }
     }
 
     fn keep(&mut self, at: u64, stored: Stored) {
-        let Letter { id, to, .. } = &stored.message;
+        let MailboxMessage { id, to, .. } = &stored.message;
         if self.knows(id) {
             return;
         }

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use tribune_ledger::Timestamp;
 use tribune_runtime::AgentId;
 
-use super::{Letter, MAX_NAME_BYTES, MAX_TEXT_BYTES};
+use super::{MAX_NAME_BYTES, MAX_TEXT_BYTES, MailboxMessage};
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    Letter(Letter),
+    Message(MailboxMessage),
     /// The message with this id was read.
     Ack(String),
 }
@@ -44,13 +44,13 @@ impl Line {
         let to: AgentId = to?.parse().ok()?;
         let (id, from, text) = (id?, from?, text?);
         let fits = is_name(&id) && is_name(&from) && !text.is_empty() && text.len() <= MAX_TEXT_BYTES;
-        fits.then_some(Self::Letter(Letter { id, to, from, text, at }))
+        fits.then_some(Self::Message(MailboxMessage { id, to, from, text, at }))
     }
 }
 
 /// Serializes a message to a line with newline.
-pub(super) fn of_letter(message: Letter) -> serde_json::Result<Vec<u8>> {
-    let Letter { id, to, from, text, at } = message;
+pub(super) fn of_message(message: MailboxMessage) -> serde_json::Result<Vec<u8>> {
+    let MailboxMessage { id, to, from, text, at } = message;
     let (id, to, from, text) = (Some(id), Some(to.into()), Some(from), Some(text));
     ended(&Fields { ack: None, id, to, from, text, at: at.to_string() })
 }

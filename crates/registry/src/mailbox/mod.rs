@@ -44,23 +44,23 @@ pub const MAX_LINE_BYTES: usize = 64 * 1024;
 pub const MAX_NAME_BYTES: usize = 128;
 
 /// Most messages that an agent gets in one turn, so that a full mailbox does not fill the whole prompt.
-pub const LETTERS_PER_TURN: usize = 32;
+pub const MESSAGES_PER_TURN: usize = 32;
 
 /// Most unread messages of an agent. At this limit, further ones are rejected.
-pub const MAX_UNREAD: usize = 1000;
+pub(crate) const MAX_UNREAD: usize = 1000;
 
 /// Most bytes of unread lines per agent, so that an agent that never reads cannot fill the file for all.
-pub const MAX_UNREAD_BYTES: u64 = 2 * 1024 * 1024;
+pub(crate) const MAX_UNREAD_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Largest file in bytes. In a file that other programs made larger, messages beyond it wait for compaction.
 pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A smaller file is not worth compacting.
-pub const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
+pub(crate) const COMPACT_ABOVE_BYTES: u64 = 1024 * 1024;
 
 /// One mailbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct MailboxMessage {
     pub id: String,
     pub to: AgentId,
     /// The claimed sender; the module docs say how far it can be trusted.
@@ -165,9 +165,9 @@ impl Mailbox {
         Ok(Sent::Kept)
     }
 
-    /// The oldest messages that `to` has not acknowledged, at most [`LETTERS_PER_TURN`].
-    pub fn unread(&self, to: &AgentId) -> Result<Vec<Letter>, MailboxError> {
-        Ok(self.fresh_index()?.unread(to, LETTERS_PER_TURN))
+    /// The oldest messages that `to` has not acknowledged, at most [`MESSAGES_PER_TURN`].
+    pub fn unread(&self, to: &AgentId) -> Result<Vec<MailboxMessage>, MailboxError> {
+        Ok(self.fresh_index()?.unread(to, MESSAGES_PER_TURN))
     }
 
     /// Marks messages as read, durable when this returns. Ignores ids that are not those of unread messages. Returns the number
@@ -276,9 +276,17 @@ fn checked_line(
             return Err(MailboxError::Name(field));
         }
     }
-    let message =
-        Letter { id: id.to_owned(), to: to.clone(), from: from.to_owned(), text: text.to_owned(), at };
-    line::of_letter(message).ok().filter(|line| line.len() <= MAX_LINE_BYTES).ok_or(MailboxError::LineTooLong)
+    let message = MailboxMessage {
+        id: id.to_owned(),
+        to: to.clone(),
+        from: from.to_owned(),
+        text: text.to_owned(),
+        at,
+    };
+    line::of_message(message)
+        .ok()
+        .filter(|line| line.len() <= MAX_LINE_BYTES)
+        .ok_or(MailboxError::LineTooLong)
 }
 
 /// Copies at most `len` bytes of `from`, starting at `at`.

@@ -48,7 +48,7 @@ fn a_message_stays_unread_until_it_is_acknowledged() {
     assert!(!mailbox.path().exists());
     assert_eq!(send(&mailbox, "scout", "look \"there\"\nand here", "m1").unwrap(), Sent::Kept);
     assert_eq!(send(&mailbox, "scout", "second", "m2").unwrap(), Sent::Kept);
-    let first = Letter {
+    let first = MailboxMessage {
         id: "m1".to_owned(),
         to: id("scout"),
         from: "main".to_owned(),
@@ -194,7 +194,7 @@ fn limits_are_enforced_with_an_error_message() {
     assert_eq!(refused("x", "m"), "agent `scout` has too many unread messages: wait until it has run a turn");
     let turn = mailbox.unread(&id("scout")).unwrap();
     let ids: Vec<_> = turn.into_iter().map(|message| message.id).collect();
-    assert_eq!((ids.len(), ids[0].as_str(), ids[31].as_str()), (LETTERS_PER_TURN, "n0", "n31"));
+    assert_eq!((ids.len(), ids[0].as_str(), ids[31].as_str()), (MESSAGES_PER_TURN, "n0", "n31"));
     send(&mailbox, "other", "x", "o").unwrap();
     mailbox.ack(&ids[..1], noon()).unwrap();
     send(&mailbox, "scout", "x", "m").unwrap();

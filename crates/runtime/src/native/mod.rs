@@ -47,7 +47,7 @@ const MAX_SESSIONS: usize = 10_000;
 
 /// The loop, for every session that has a model.
 pub struct NativeBackend {
-    seats: Arc<dyn ModelResolver>,
+    resolver: Arc<dyn ModelResolver>,
     services: Arc<dyn HostServicesSource>,
     sessions: Arc<Mutex<HashMap<SessionKey, NativeSession>>>,
 }
@@ -68,9 +68,9 @@ impl fmt::Debug for NativeBackend {
 }
 
 impl NativeBackend {
-    /// `seats` finds the model of an agent, `services` what the host gives to each turn.
-    pub fn new(seats: Arc<dyn ModelResolver>, services: Arc<dyn HostServicesSource>) -> Self {
-        Self { seats, services, sessions: Arc::default() }
+    /// `resolver` finds the model of an agent; `services` gives the services of the host to each turn.
+    pub fn new(resolver: Arc<dyn ModelResolver>, services: Arc<dyn HostServicesSource>) -> Self {
+        Self { resolver, services, sessions: Arc::default() }
     }
 
     fn session<T>(&self, key: &SessionKey, change: impl FnOnce(&mut NativeSession) -> T) -> T {
@@ -84,8 +84,8 @@ impl AgentRuntime for NativeBackend {
     /// The id is the text of the key; the governance layer gives sessions an id of their own.
     async fn ensure_session(&self, input: SessionInput) -> Result<Handle, RuntimeError> {
         // A session without a usable model is refused when it is opened, and not after a question was typed.
-        self.seats.resolve(input.agent(), input.model.as_deref())?;
-        self.session(&input.key, |session| session.model = input.model);
+        self.resolver.resolve(input.agent(), input.terms.model.as_deref())?;
+        self.session(&input.key, |session| session.model = input.terms.model);
         let session_id = input.key.as_str().into();
         Ok(Handle { key: Arc::new(input.key), session_id })
     }
@@ -103,9 +103,9 @@ impl AgentRuntime for NativeBackend {
         };
         let guard = TurnEndGuard { sessions: Arc::clone(&self.sessions), key: (*handle.key).clone() };
         let services = self.services.take(handle).ok_or_else(no_services);
-        let seat = self.seats.resolve(handle.key.agent(), model.as_deref());
-        match seat.and_then(|seat| Ok((seat, services?))) {
-            Ok((seat, services)) => turn::run(seat, input, services, correction, guard),
+        let binding = self.resolver.resolve(handle.key.agent(), model.as_deref());
+        match binding.and_then(|binding| Ok((binding, services?))) {
+            Ok((binding, services)) => turn::run(binding, input, services, correction, guard),
             Err(error) => {
                 drop(guard);
                 stream::iter([Err(error)]).boxed()

@@ -23,7 +23,7 @@ pub struct ModelBinding {
 
 impl fmt::Debug for ModelBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seat({})", self.model)
+        write!(f, "ModelBinding({})", self.model)
     }
 }
 

@@ -53,7 +53,7 @@ impl TurnUsage {
 
 /// Sends one request. Everything that arrives is in the answer, also when the stream is cut.
 pub(super) async fn send_request(
-    seat: &ModelBinding,
+    binding: &ModelBinding,
     request: &ModelRequest,
     names: &mut CallNames,
     stats: RequestStats,
@@ -62,7 +62,7 @@ pub(super) async fn send_request(
     let began = Instant::now();
     let millis = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut round = RoundOutcome { answer: ModelResponse::default(), names: Vec::new(), error: None, stats };
-    let mut stream = match seat.client.stream(request, to.cancel).await {
+    let mut stream = match binding.client.stream(request, to.cancel).await {
         Ok(stream) => stream,
         Err(error) => {
             round.stats.all_ms = millis(began);

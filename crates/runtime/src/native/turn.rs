@@ -50,7 +50,7 @@ type LoopEnd = Result<StopReason, RuntimeError>;
 
 /// Runs a turn.
 pub(super) fn run(
-    seat: ModelBinding,
+    binding: ModelBinding,
     input: TurnInput,
     services: Arc<dyn HostServices>,
     correction: TokenCalibration,
@@ -70,7 +70,7 @@ pub(super) fn run(
                 repeats: RepeatedFailures::default(),
                 conversation: Vec::new(),
                 rounds: 0,
-                seat,
+                binding,
                 input,
                 services,
                 correction,
@@ -100,7 +100,7 @@ pub(super) fn run(
 }
 
 struct NativeTurn {
-    seat: ModelBinding,
+    binding: ModelBinding,
     input: TurnInput,
     services: Arc<dyn HostServices>,
     correction: TokenCalibration,
@@ -119,7 +119,7 @@ impl NativeTurn {
         let services = self.services.clone();
         let redact = |text: &str| services.redact(text).into_owned();
         let (mail, content) = (&self.input.injected_messages, &self.input.content);
-        let sees = self.seat.limits.supports_images;
+        let sees = self.binding.limits.supports_images;
         // A note that the agent has seen is not repeated.
         let note = services.context_note().filter(|note| !self.has_seen(&redact(note)));
         let parts = user_message::user_parts(note, mail, content, sees, redact);
@@ -154,7 +154,7 @@ impl NativeTurn {
         }
         let to = RoundContext { usage: &self.usage, events: &self.events, cancel: &self.input.cancel };
         let RoundOutcome { answer, names, error, stats } =
-            send_request(&self.seat, &request, &mut self.names, stats, to).await;
+            send_request(&self.binding, &request, &mut self.names, stats, to).await;
         services.record_request(stats).await;
         self.correction.record_usage(&request, &answer.usage);
         self.usage.add(&answer.usage);
@@ -204,7 +204,7 @@ impl NativeTurn {
         let TurnInput { tools, cancel, .. } = &self.input;
         for _ in 0..MAX_RAISES {
             let raise =
-                self.services.reserve_tokens(&self.seat.model, stats.estimated, stats.reserved).await?;
+                self.services.reserve_tokens(&self.binding.model, stats.estimated, stats.reserved).await?;
             let Some(call) = raise else { return Ok(None) };
             let outcome = tokio::select! {
                 biased;
@@ -223,9 +223,9 @@ impl NativeTurn {
 
     /// The next request, after a compaction if it needs one. A request that does not fit is not sent.
     async fn next_request(&mut self) -> Result<(ModelRequest, RequestStats), RuntimeError> {
-        let ModelBinding { model, limits, is_local, .. } = &self.seat;
+        let ModelBinding { model, limits, is_local, .. } = &self.binding;
         let window = context_window(limits, *is_local);
-        let reserved = output_reserve(self.seat.max_output_tokens, limits);
+        let reserved = output_reserve(self.binding.max_output_tokens, limits);
         for may_shorten in [true, false] {
             let request = self.request();
             let estimated = self.correction.estimate(&request);
@@ -278,14 +278,14 @@ impl NativeTurn {
             .map(|one| message_tokens(&one.message));
         let behind_turn =
             prefix_tokens(request) + own.sum::<u64>() + (MIN_DIGEST_BYTES + DIGEST_OVERHEAD) as u64;
-        let window = u64::from(context_window(&self.seat.limits, self.seat.is_local));
-        let reserved = u64::from(output_reserve(self.seat.max_output_tokens, &self.seat.limits));
+        let window = u64::from(context_window(&self.binding.limits, self.binding.is_local));
+        let reserved = u64::from(output_reserve(self.binding.max_output_tokens, &self.binding.limits));
         window.saturating_sub(reserved + around + behind_all.min(behind_turn))
     }
 
     /// The compaction that makes the request fit: as many of the last turns as can stay beside a digest of the others.
     fn shortened(&self, mut request: ModelRequest, room: u64) -> Option<Compaction> {
-        (1..=self.seat.keep_turns.max(1)).rev().find_map(|turns| {
+        (1..=self.binding.keep_turns.max(1)).rev().find_map(|turns| {
             let old = kept_from(&self.conversation, turns)?;
             request.messages = self.conversation[old..].iter().map(|one| one.message.clone()).collect();
             let left = usize::try_from(room.checked_sub(estimate_tokens(&request))?).unwrap_or(usize::MAX);
@@ -296,14 +296,14 @@ impl NativeTurn {
 
     fn request(&self) -> ModelRequest {
         let tools =
-            if self.seat.limits.supports_tools { self.input.tools.tools().to_vec() } else { Vec::new() };
+            if self.binding.limits.supports_tools { self.input.tools.tools().to_vec() } else { Vec::new() };
         ModelRequest {
-            model: self.seat.model.model().to_owned(),
+            model: self.binding.model.model().to_owned(),
             system: self.services.system_prompt(),
             messages: self.conversation.iter().map(|one| one.message.clone()).collect(),
             tools,
-            max_output_tokens: output_reserve(self.seat.max_output_tokens, &self.seat.limits),
-            thinking: self.seat.thinking,
+            max_output_tokens: output_reserve(self.binding.max_output_tokens, &self.binding.limits),
+            thinking: self.binding.thinking,
         }
     }
 

@@ -8,7 +8,7 @@ use super::limits::{ARGUMENT_PIECE_BYTES, WORDS_PER_DELTA};
 use super::script::{ExpectedResult, Script, ScriptCall, ScriptStep};
 use super::template::{TemplateValues, TextTemplate};
 use super::text::{pieces, word_groups};
-use crate::error::RuntimeError;
+use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{StopReason, Usage};
 use crate::tool::{ToolCall, ToolOutcome};
 
@@ -73,10 +73,8 @@ pub(super) enum TurnEnding {
     Done(StopReason),
     /// A question was asked: the rest is played after the answer.
     Asked,
-    Error {
-        code: &'static str,
-        message: String,
-    },
+    /// With an `error` event.
+    Error(RuntimeError),
     Fail(RuntimeError),
 }
 
@@ -173,9 +171,7 @@ impl Cursor {
             ScriptStep::Hang => PlayerAction::Hang,
             ScriptStep::Deaf => PlayerAction::Deaf,
             ScriptStep::Panic(text) => PlayerAction::Panic(text.clone()),
-            ScriptStep::Abort { code, message } => {
-                PlayerAction::End(TurnEnding::Error { code, message: message.clone() })
-            }
+            ScriptStep::Abort(error) => PlayerAction::End(TurnEnding::Error(error.clone())),
         }
     }
 
@@ -203,7 +199,7 @@ impl Cursor {
         let message = format!(
             "Line {line} of the script expected {otherwise}. Read the call's result, or remove the `expect`."
         );
-        PlayerAction::End(TurnEnding::Error { code: "unexpected", message })
+        PlayerAction::End(TurnEnding::Error(RuntimeError::new(ErrorKind::Unexpected, message)))
     }
 
     fn again(&mut self) -> PlayerAction {

@@ -61,8 +61,9 @@ pub(super) fn play(turn: RunningTurn, scenes: Scenes, input: TurnInput) -> Event
             TurnEnding::Done(StopReason::Cancelled) => (StopReason::Cancelled, TurnRemainder::Cancelled),
             TurnEnding::Done(reason) => (reason, TurnRemainder::Nothing),
             TurnEnding::Asked => (StopReason::EndTurn, TurnRemainder::Script(cursor)),
-            TurnEnding::Error { code, message } => {
-                yield Ok(counter.event(EventKind::Error { code: code.to_owned(), message }));
+            TurnEnding::Error(error) => {
+                let code = error.code().to_owned();
+                yield Ok(counter.event(EventKind::Error { code, message: error.message }));
                 (StopReason::Error, TurnRemainder::Nothing)
             }
             TurnEnding::Fail(error) => {

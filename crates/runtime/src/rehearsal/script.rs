@@ -49,10 +49,7 @@ pub(super) enum ScriptStep {
     /// A text in groups of words, with nothing filled in. No command parses to this: the backend's own answers use it.
     Recite(String),
     /// An `error` event that ends the turn. No command parses to this either.
-    Abort {
-        code: &'static str,
-        message: String,
-    },
+    Abort(RuntimeError),
 }
 
 /// A call to make.

@@ -7,6 +7,7 @@ use super::error::{ScriptError, quoted};
 use super::parse::parse;
 use super::scenes::Scenes;
 use super::script::{Script, ScriptStep};
+use crate::error::{ErrorKind, RuntimeError};
 use crate::runtime::TurnInput;
 use crate::suggest_name::suggest_name;
 
@@ -23,11 +24,9 @@ pub(super) fn script_for(text: &str, scenes: &Scenes, input: &TurnInput) -> Arc<
         _ => match inline(text) {
             Some(Ok(script)) => Arc::new(script),
             Some(Err(error)) => {
-                let step = ScriptStep::Abort {
-                    code: "bad_script",
-                    message: format!("The script is wrong in {error}"),
-                };
-                Arc::new(Script::of(step))
+                let error =
+                    RuntimeError::new(ErrorKind::BadScript, format!("The script is wrong in {error}"));
+                Arc::new(Script::of(ScriptStep::Abort(error)))
             }
             None => recite(answer(text, input)),
         },

@@ -3,6 +3,7 @@
 use super::cursor::TurnEnding;
 use super::limits::{MAX_STEPS, MAX_TURN_BYTES};
 use crate::content::text_of;
+use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{EventKind, RuntimeEvent, Usage};
 use crate::runtime::TurnInput;
 
@@ -39,7 +40,7 @@ impl TurnCounter {
             return Ok(());
         };
         let message = format!("{message} Use smaller numbers in `repeat` and `flood`.");
-        Err(TurnEnding::Error { code: "too_long", message })
+        Err(TurnEnding::Error(RuntimeError::new(ErrorKind::TooLong, message)))
     }
 
     pub(super) const fn steps(&self) -> u32 {

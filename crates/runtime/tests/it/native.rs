@@ -18,9 +18,9 @@ use tribune_runtime::native::{
     StoredMessage,
 };
 use tribune_runtime::{
-    AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, EventKind, Handle, PermissionOutcome,
-    RuntimeError, SessionInput, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox,
-    TurnInput,
+    AgentExecutedCall, AgentId, AgentRuntime, ContentBlock, ErrorKind, EventKind, Handle, PermissionOutcome,
+    RuntimeError, SessionInput, SessionMode, SessionTerms, Speaker, StopReason, ToolCall, ToolOutcome,
+    ToolSpec, Toolbox, TurnInput,
 };
 use tribune_testkit::upstream::{FakeUpstream, ModelOutput, UpstreamReply};
 
@@ -32,13 +32,15 @@ struct OneModel(ModelBinding);
 impl ModelResolver for OneModel {
     fn resolve(&self, _: &AgentId, model: Option<&str>) -> Result<ModelBinding, RuntimeError> {
         match model {
-            Some("fake:gone") => Err(RuntimeError::new("unknown_model", "there is no model `fake:gone`")),
+            Some("fake:gone") => {
+                Err(RuntimeError::new(ErrorKind::UnknownModel, "there is no model `fake:gone`"))
+            }
             _ => Ok(self.0.clone()),
         }
     }
 }
 
-fn seat(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
+fn binding(upstream: &FakeUpstream, dialect: ApiDialect, window: u32) -> ModelBinding {
     let endpoint = ProviderEndpoint {
         provider: "fake".into(),
         dialect,
@@ -209,8 +211,8 @@ impl Rig {
     async fn with(dialect: ApiDialect, tools: Tools, window: u32, home: Home) -> Self {
         let upstream = FakeUpstream::start().await;
         let home = Arc::new(home);
-        let seats = Arc::new(OneModel(seat(&upstream, dialect, window)));
-        let backend = NativeBackend::new(seats, Arc::new(SameHome(Arc::clone(&home))));
+        let models = Arc::new(OneModel(binding(&upstream, dialect, window)));
+        let backend = NativeBackend::new(models, Arc::new(SameHome(Arc::clone(&home))));
         let handle = backend.ensure_session(session(None)).await.unwrap();
         Self { upstream, backend, handle, home, tools: Arc::new(tools) }
     }
@@ -260,15 +262,12 @@ impl Rig {
 fn session(model: Option<&str>) -> SessionInput {
     SessionInput {
         key: KEY.parse().unwrap(),
-        mode: SessionMode::Persistent,
-        backend: "native".into(),
-        model: model.map(str::to_owned),
-        pubkey: None,
-        mandate: "default".into(),
+        terms: SessionTerms {
+            model: model.map(str::to_owned),
+            ..SessionTerms::new("native", SessionMode::Persistent, "default")
+        },
         opened_by: "operator".into(),
         lineage: None,
-        workspace: None,
-        additional_directories: Vec::new(),
     }
 }
 

@@ -29,7 +29,7 @@ use tribune_config::CanaryConfig;
 use tribune_governance::turn::Governance;
 use tribune_ledger::Timestamp;
 use tribune_registry::Agents;
-use tribune_runtime::{AgentId, RuntimeError, SessionKey};
+use tribune_runtime::{AgentId, ErrorKind, RuntimeError, SessionKey};
 
 pub use self::builtin_targets::{NativeTarget, RehearsalTarget};
 pub use self::evaluate::Outcome;
@@ -209,7 +209,7 @@ impl Canaries {
         clear_mark: ClearMark,
     ) -> Result<Tested, RuntimeError> {
         let subject = self.subject_of(agent).ok_or_else(|| {
-            RuntimeError::new("unsupported", format!("the backend of `{agent}` has no canary"))
+            RuntimeError::new(ErrorKind::Unsupported, format!("the backend of `{agent}` has no canary"))
         })?;
         self.recall(&subject).await;
         let trial = self.test_now(&subject, Occasion::Operator).await.ok_or_else(draining)?;
@@ -220,7 +220,7 @@ impl Canaries {
             // Recorded first: a mark whose clearing is not in the ledger stays.
             record::cleared(&self.governance, &subject, &mark.tool, by, grounds).await.map_err(|error| {
                 RuntimeError::new(
-                    "internal",
+                    ErrorKind::Internal,
                     format!("the mark stays, because its clearing could not be recorded: {error}"),
                 )
             })?;
@@ -292,7 +292,7 @@ impl Canaries {
     fn check(&self, subject: &ProbeSubject, agent: &AgentId) -> Result<(), RuntimeError> {
         let state = self.state(subject);
         let name = &subject.name;
-        let refused = |what: String| Err(RuntimeError::new("ungoverned", what));
+        let refused = |what: String| Err(RuntimeError::new(ErrorKind::Ungoverned, what));
         if let Some(Outcome::NotStopped { what }) = state.outcome() {
             return refused(format!(
                 "UNGOVERNED: agents of `{name}` are not run, because its canary was not stopped ({what}): look at the settings of \
@@ -319,7 +319,7 @@ impl Canaries {
              ({why}); run `tribune agents test {agent}` to see how far it gets, or add `{name}` to canary.untried in \
              config.json5 to run them all the same"
         );
-        Err(RuntimeError::new("untried", what))
+        Err(RuntimeError::new(ErrorKind::Untried, what))
     }
 
     /// Whether the subject must be tested before its next turn.
@@ -490,5 +490,5 @@ impl Canaries {
 }
 
 fn draining() -> RuntimeError {
-    RuntimeError::new("draining", "the daemon is stopping and runs no more canaries")
+    RuntimeError::new(ErrorKind::Draining, "the daemon is stopping and runs no more canaries")
 }

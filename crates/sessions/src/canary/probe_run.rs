@@ -14,7 +14,7 @@ use tribune_records::agents::CANARY_PREFIX;
 use tribune_records::ledger_payloads::VerdictRecord;
 use tribune_runtime::{
     AgentId, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, RuntimeError, SessionInput,
-    SessionKey, SessionMode, Speaker, TurnInput,
+    SessionKey, SessionMode, SessionTerms, Speaker, TurnInput,
 };
 use tribune_storage::home::Home;
 
@@ -272,15 +272,9 @@ impl Canary<'_> {
     fn session(&self, key: SessionKey) -> SessionInput {
         SessionInput {
             key,
-            mode: SessionMode::Oneshot,
-            backend: self.backend.to_owned(),
-            model: None,
-            pubkey: None,
-            mandate: DEFAULT_MANDATE.to_owned(),
+            terms: SessionTerms::new(self.backend, SessionMode::Oneshot, DEFAULT_MANDATE),
             opened_by: "canary".to_owned(),
             lineage: None,
-            workspace: None,
-            additional_directories: Vec::new(),
         }
     }
 

@@ -32,7 +32,7 @@ use tribune_records::exec::WORKSPACE;
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
-use tribune_runtime::{AgentId, Handle, RuntimeError, SessionKey};
+use tribune_runtime::{AgentId, ErrorKind, Handle, RuntimeError, SessionKey};
 use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError};
 use tribune_sandbox::{InstanceId, ProgramStreams, SandboxLauncher};
 use tribune_storage::home::Home;
@@ -149,7 +149,7 @@ impl CliAgents {
 
     /// The profile of an agent of the roster.
     fn profile(&self, agent: &AgentId) -> Result<&Profile, RuntimeError> {
-        let refused = |what: String| RuntimeError::new("no_profile", what);
+        let refused = |what: String| RuntimeError::new(ErrorKind::NoProfile, what);
         let (backend, id) = match self.agents.agent(agent) {
             Some(RosterAgent { backend, profile: Some(id), .. }) => (backend, id),
             Some(_) | None => {
@@ -177,12 +177,12 @@ impl CliAgents {
             Sandbox::Landlock | Sandbox::Off => {
                 let what =
                     "CLI agents run only in the full sandbox: set `sandbox` to \"full\" in config.json5";
-                return Err(RuntimeError::new("sandbox", what));
+                return Err(RuntimeError::new(ErrorKind::Sandbox, what));
             }
         }
-        let profile = self.profiles.find(id).map_err(|what| RuntimeError::new("no_profile", what))?;
+        let profile = self.profiles.find(id).map_err(|what| RuntimeError::new(ErrorKind::NoProfile, what))?;
         if let Some(what) = profiles::missing(&self.home, profile) {
-            return Err(RuntimeError::new("not_installed", what));
+            return Err(RuntimeError::new(ErrorKind::NotInstalled, what));
         }
         Ok(profile)
     }
@@ -197,7 +197,7 @@ impl CliAgents {
                 "the agent `{agent}` has no model: name one in its line of data/agent-roster.jsonl, or set models.default in \
                  config.json5; `tribune models` lists them"
             );
-            RuntimeError::new("no_model", what)
+            RuntimeError::new(ErrorKind::NoModel, what)
         })?;
         self.providers.resolve(&model)?;
         Ok(Some(model))
@@ -207,12 +207,12 @@ impl CliAgents {
     async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, bool), RuntimeError> {
         let key = session.key.to_string();
         let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await;
-        let row = row.map_err(|error| RuntimeError::new("storage", error.to_string()))?;
+        let row = row.map_err(|error| RuntimeError::new(ErrorKind::Storage, error.to_string()))?;
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
         let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
         let roots =
-            WorkspaceRoots::new(agent, row.workspace.as_deref().map(|folder| Path::new(folder).into()));
+            WorkspaceRoots::new(agent, row.terms.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
         let may_change = !is_read_only
             && WRITE_TOOLS.into_iter().any(|tool| self.governance.policy.gate.allows_tool(&row, tool));
@@ -233,7 +233,7 @@ impl Spawner for CliAgents {
     }
 
     async fn spawn(&self, session: &Handle) -> Result<SpawnedAgent, RuntimeError> {
-        let failed = |what: String| RuntimeError::new("not_started", what);
+        let failed = |what: String| RuntimeError::new(ErrorKind::NotStarted, what);
         let ResolvedAgent { profile, model, play } = self.resolve_agent(&session.key)?;
         let profile = profile.clone();
         let (roots, may_change) = self.workspace(session).await?;
@@ -241,7 +241,10 @@ impl Spawner for CliAgents {
         let may_change = play.is_some() || may_change;
         let socket_service = &self.socket_service;
         if socket_service.is_closing() {
-            return Err(RuntimeError::new("draining", "the daemon is stopping and starts no agents"));
+            return Err(RuntimeError::new(
+                ErrorKind::Draining,
+                "the daemon is stopping and starts no agents",
+            ));
         }
         let endpoint = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
         let (endpoint, servers) = endpoint.unzip();

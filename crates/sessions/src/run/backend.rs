@@ -7,8 +7,8 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionState, SessionStatus,
-    SideEffects, TurnInput,
+    AgentRuntime, CloseReason, ErrorKind, EventStream, Handle, RuntimeError, SessionInput, SessionState,
+    SessionStatus, SideEffects, TurnInput,
 };
 
 /// The backend [`RUN_BACKEND`]: it takes no turns, and no agent of a roster has it.
@@ -24,7 +24,7 @@ impl AgentRuntime for RunBackend {
 
     fn run_turn(&self, _: &Handle, _: TurnInput) -> EventStream {
         let what = "a program runs in this session, and it takes no turns: talk to an agent instead";
-        stream::iter([Err(RuntimeError::new("invalid_params", what))]).boxed()
+        stream::iter([Err(RuntimeError::new(ErrorKind::InvalidParams, what))]).boxed()
     }
 
     fn side_effects(&self) -> SideEffects {

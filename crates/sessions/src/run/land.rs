@@ -27,18 +27,12 @@ impl Runs {
             return Ok(Landed::default());
         };
         let key = Arc::new(session_of(planned.held.workspace())?);
-        let admission =
-            governance.policy.out_of_turn.leave_to_land(&key, planned.call.clone(), gone).await.map_err(
-                |barred| {
-                    let code = match barred.code {
-                        "storage" => "storage",
-                        "no_session" => "not_found",
-                        "internal" => "internal",
-                        _ => "forbidden",
-                    };
-                    RunError::Barred(code, barred.message)
-                },
-            )?;
+        let admission = governance
+            .policy
+            .out_of_turn
+            .authorize_landing(&key, planned.call.clone(), gone)
+            .await
+            .map_err(|barred| RunError::Barred(barred.code, barred.message))?;
         let verdict = Some(admission.entry());
         let landing = tokio::task::spawn_blocking(move || {
             let landed = planned.land(admission).map_err(|error| (planned.held.mend(), error));
@@ -50,15 +44,15 @@ impl Runs {
                 landed: landed.landed.len() as u64,
                 unlanded: landed.left.len() as u64,
                 traps: landed.traps,
-                paths: governance.policy.out_of_turn.keep_words(&key, &paths_json(&landed.landed)).await?,
+                paths: governance.policy.out_of_turn.store_content(&key, &paths_json(&landed.landed)).await?,
             },
             Err((mended, _)) => {
                 let landed = mended.as_deref().unwrap_or_default();
-                let paths = governance.policy.out_of_turn.keep_words(&key, &paths_json(landed)).await?;
+                let paths = governance.policy.out_of_turn.store_content(&key, &paths_json(landed)).await?;
                 WorkspaceRecord::LandingFailed { landed: landed.len() as u64, paths }
             }
         };
-        governance.policy.out_of_turn.note_workspace(&key, verdict, &record).await?;
+        governance.policy.out_of_turn.record_landing(&key, verdict, &record).await?;
         let cleanup = tokio::task::spawn_blocking(move || {
             held.landing_is_over();
             held.remove_if_empty()
@@ -79,7 +73,7 @@ impl Runs {
         });
         let (key, changes) = discarding.await.map_err(|_| RunError::Leaving)??;
         let record = WorkspaceRecord::Discarded { changes };
-        self.sessions.governance().policy.out_of_turn.note_workspace(&key, None, &record).await?;
+        self.sessions.governance().policy.out_of_turn.record_landing(&key, None, &record).await?;
         Ok(changes)
     }
 
@@ -109,9 +103,9 @@ impl Runs {
                 }
             };
             let governance = self.sessions.governance();
-            let paths = governance.policy.out_of_turn.keep_words(&key, &paths_json(&landed)).await?;
+            let paths = governance.policy.out_of_turn.store_content(&key, &paths_json(&landed)).await?;
             let record = WorkspaceRecord::LandingInterrupted { landed: landed.len() as u64, paths };
-            governance.policy.out_of_turn.note_workspace(&key, Some(verdict), &record).await?;
+            governance.policy.out_of_turn.record_landing(&key, Some(verdict), &record).await?;
             held.landing_is_over();
             remove_if_idle(held).await;
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_contract::ResourceLimits;
+use tribune_governance::turn::DenialCode;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
 use tribune_runtime::{AgentId, CloseReason, SessionKey, SessionState};
@@ -90,9 +91,9 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Sockets(#[from] SessionSocketError),
-    /// The denial by the law, with its error code.
+    /// A denial, with its kind.
     #[error("{1}")]
-    Barred(&'static str, String),
+    Barred(DenialCode, String),
     #[error("the daemon is stopping and takes no new work: try again when it is back")]
     Leaving,
 }
@@ -232,7 +233,7 @@ impl Runs {
         let command = serde_json::to_vec(&request.command).unwrap_or_default();
         let mode = request.mode.as_str().to_owned();
         let record = |command| RunRecord::RunBegan { program, command, workspace: mode, places };
-        governance.run_began(&handle, &command, record).await?;
+        governance.record_run_start(&handle, &command, record).await?;
         if rustix::process::geteuid().is_root() {
             let user = tribune_sandbox::fresh_user();
             lease.sockets.give_to(user, user)?;
@@ -274,10 +275,11 @@ impl Runs {
         let governance = self.sessions.governance();
         let filter = SessionFilter { agent_id: Some(RUN_AGENT.to_owned()), state: None, after: None };
         let rows = self.sessions.list(filter, MAX_LEFT).await?;
-        let left = rows.iter().filter(|row| row.backend == RUN_BACKEND && row.state != SessionState::Closed);
+        let left =
+            rows.iter().filter(|row| row.terms.backend == RUN_BACKEND && row.state != SessionState::Closed);
         for key in left.filter_map(|row| row.key.parse::<SessionKey>().ok()) {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
-            governance.note_run(&key, &record).await?;
+            governance.record_run(&key, &record).await?;
             self.sessions.close(&key, CloseReason::Finished).await?;
         }
         self.recover_workspaces().await
@@ -285,7 +287,7 @@ impl Runs {
 
     /// Records the end of a run and closes its session.
     async fn record_end(&self, key: &SessionKey, record: &RunRecord) -> Result<(), SessionError> {
-        self.sessions.governance().note_run(key, record).await?;
+        self.sessions.governance().record_run(key, record).await?;
         self.sessions.close(key, CloseReason::Finished).await
     }
 
@@ -326,7 +328,7 @@ impl RunLease {
             file_bytes: limits.file_bytes.min(self.runs.max_bytes),
             layer_bytes: self.runs.max_bytes,
         };
-        self.runs.sessions.governance().note_run(&self.key, &record).await
+        self.runs.sessions.governance().record_run(&self.key, &record).await
     }
 
     /// Ends the run, and reports its changes.

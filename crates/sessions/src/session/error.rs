@@ -1,8 +1,7 @@
 //! Session errors, each with a code for programs and a sentence for people.
 
-use tribune_governance::turn::NO_MANDATE;
-use tribune_runtime::RuntimeError;
 use tribune_runtime::session::NameError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 use tribune_storage::store::StoreError;
 
 /// Why a session operation failed.
@@ -57,7 +56,7 @@ impl SessionError {
     pub(super) fn is_unserved(&self) -> bool {
         match self {
             Self::UnknownBackend(..) => true,
-            Self::Runtime(error) => error.code() == NO_MANDATE,
+            Self::Runtime(error) => error.kind == ErrorKind::NoMandate,
             _ => false,
         }
     }

@@ -68,11 +68,11 @@ impl SessionManager {
         if shared.draining.is_cancelled() {
             return Err(SessionError::Draining);
         }
-        let runtime = shared.runtimes.get(&input.backend).ok_or_else(|| {
+        let runtime = shared.runtimes.get(&input.terms.backend).ok_or_else(|| {
             let names = shared.runtimes.keys().map(String::as_str);
             let mut known: Vec<&str> = names.filter(|name| *name != RUN_BACKEND).collect();
             known.sort_unstable();
-            SessionError::UnknownBackend(input.backend.clone(), known.join(", "))
+            SessionError::UnknownBackend(input.terms.backend.clone(), known.join(", "))
         })?;
         let _opening = self.opening(&input.key).lock().await;
         let loaded = self.loaded(&input.key);
@@ -93,7 +93,7 @@ impl SessionManager {
             true => Some(shared.room.take(input.agent(), if_full)?),
             false => None,
         };
-        let (key, mode) = (input.key.clone(), input.mode);
+        let (key, mode) = (input.key.clone(), input.terms.mode);
         let opened = runtime.ensure_session(input).await;
         if let Some(slot) = slot
             && (opened.is_ok() || self.is_open(&key).await)
@@ -105,7 +105,7 @@ impl SessionManager {
             session.set_mode(mode);
             return Ok(session);
         }
-        let journal = shared.governance.journal(&handle).await?;
+        let journal = shared.governance.session_writer(&handle).await?;
         // INVARIANT: writers outside of turns hold the session writer's lock, so every event after this head reaches the event
         // buffer.
         let writer = journal.lock().await;
@@ -152,7 +152,7 @@ impl SessionManager {
         if closing.is_too_early(&row) {
             return Err(SessionError::InUse(key.to_string()));
         }
-        let runtime = self.shared.runtimes.get(&row.backend);
+        let runtime = self.shared.runtimes.get(&row.terms.backend);
         let handle = handle(key, row);
         match runtime {
             Some(runtime) => runtime.close(&handle, closing.reason).await?,
@@ -198,7 +198,7 @@ impl SessionManager {
             if row.state == SessionState::Closed {
                 return sessions.newest_of_closed(row.id).await;
             }
-            let journal = sessions.shared.governance.journal(&handle(&key, row)).await?;
+            let journal = sessions.shared.governance.session_writer(&handle(&key, row)).await?;
             let newest = journal.lock().await.next_event() - 1;
             Ok(newest)
         })

@@ -8,6 +8,7 @@ mod actor;
 mod error;
 mod idle_reaper;
 mod lifecycle;
+mod opener;
 mod run_sessions;
 mod scheduler;
 mod session_limit;
@@ -24,11 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_governance::turn::Governance;
-use tribune_records::workspace_roots;
-use tribune_registry::{Agents, CLI_BACKENDS};
+use tribune_registry::Agents;
 use tribune_runtime::{
     AgentRuntime, ContentBlock, ErrorKind, Handle, SessionInput, SessionKey, SessionMode, SessionState,
-    Speaker,
+    SessionTerms, Speaker,
 };
 use tribune_storage::store::{SessionFilter, SessionRow};
 use tribune_storage::vault::Vault;
@@ -38,6 +38,8 @@ pub use self::actor::{Accepted, TurnEnd};
 use self::actor::{Actor, Command, QueueClaim, Run};
 pub use self::actor::{NoTools, Session};
 pub use self::error::SessionError;
+use self::opener::supported_directories;
+pub use self::opener::{Opener, RequestedTerms};
 use self::session_limit::{IfFull, SessionLimit};
 pub use self::subagents::SubAgents;
 pub use self::subscription::{Subscription, TurnHandle};
@@ -99,33 +101,11 @@ impl std::fmt::Debug for SessionManager {
     }
 }
 
-/// The principal that opens a session, and the terms that it asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opener {
-    /// Name in the ledger.
-    pub name: String,
-    /// The public key, if the principal proved one.
-    pub pubkey: Option<String>,
-    /// Not in the roster: the session gets the default mandate.
-    pub is_unregistered: bool,
-    /// The model of the session, in place of the agent's own.
-    pub model: Option<String>,
-    /// The new workspace of the session. `None` keeps the present one.
-    pub workspace: Option<String>,
-    /// The new list of additional directories, replaced as a whole. `None` keeps the present ones.
-    pub further: Option<Vec<String>>,
-}
-
 /// What opening does with a session that is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfClosed {
     Reopen,
     Refuse,
-}
-
-/// The additional directories that a backend supports: none for CLI agents, whose sandboxes mount one workspace.
-fn supported_directories(backend: &str, further: Vec<String>) -> Vec<String> {
-    if CLI_BACKENDS.contains(&backend) { Vec::new() } else { further }
 }
 
 impl SessionManager {
@@ -167,11 +147,12 @@ impl SessionManager {
                 name: "roster".to_owned(),
                 pubkey: None,
                 is_unregistered: false,
-                model: None,
-                workspace: None,
-                further: None,
+                requested: RequestedTerms {
+                    mode: Some(SessionMode::Persistent),
+                    ..RequestedTerms::default()
+                },
             };
-            match self.admit(key, Some(SessionMode::Persistent), opener, IfFull::Admit).await {
+            match self.admit(key, opener, IfFull::Admit).await {
                 Ok(_) => open += 1,
                 Err(SessionError::Runtime(error)) if NOT_READY_CODES.contains(&error.kind) => {
                     tracing::warn!(agent = %agent.id, "a standing agent cannot be run yet: {}", error.message);
@@ -182,74 +163,32 @@ impl SessionManager {
         Ok(open)
     }
 
-    /// Opens a session, or returns it if it is open. Its mandate comes from the roster, never from the caller. Without a mode
-    /// the session keeps its present one.
-    pub async fn ensure(
-        &self,
-        key: SessionKey,
-        mode: Option<SessionMode>,
-        opener: Opener,
-    ) -> Result<Handle, SessionError> {
-        self.admit(key, mode, opener, IfFull::Refuse).await
+    /// Opens a session, or returns it if it is open. Its mandate comes from the roster, never from the caller.
+    pub async fn ensure(&self, key: SessionKey, opener: Opener) -> Result<Handle, SessionError> {
+        self.admit(key, opener, IfFull::Refuse).await
     }
 
-    async fn admit(
-        &self,
-        key: SessionKey,
-        mode: Option<SessionMode>,
-        opener: Opener,
-        if_full: IfFull,
-    ) -> Result<Handle, SessionError> {
-        let row = match (mode, &opener.workspace, &opener.further) {
-            (Some(_), Some(_), Some(_)) => None,
-            _ => self.row(&key).await?,
-        };
-        let mode = mode.or(row.as_ref().map(|row| row.mode)).unwrap_or_default();
-        let (stored, stored_directories) = row.map(|row| (row.workspace, row.further)).unwrap_or_default();
-        let (workspace, further) =
-            (opener.workspace.clone().or(stored), opener.further.clone().unwrap_or(stored_directories));
-        let (backend, model, mandate) = match self.shared.agents.agent(key.agent()) {
-            Some(agent) => (agent.backend, agent.model, agent.mandate),
-            None if opener.is_unregistered => {
-                (tribune_registry::DEFAULT_BACKEND.to_owned(), None, DEFAULT_MANDATE.to_owned())
-            }
-            None => return Err(SessionError::UnknownAgent(key.agent().to_string())),
-        };
-        let Opener { pubkey, name: opened_by, model: chosen, .. } = opener;
-        let (backend, model) = match chosen {
-            Some(model) => (tribune_runtime::native::BACKEND.to_owned(), Some(model)),
-            None => (backend, model),
-        };
-        let mut further = supported_directories(&backend, further);
-        if let Some(workspace) = &workspace {
-            // A new workspace takes precedence over stored directories that overlap it.
-            further.retain(|folder| !workspace_roots::is_nested(folder.as_ref(), workspace.as_ref()));
-        }
-        let input = SessionInput {
-            key,
-            mode,
-            backend,
-            model,
-            pubkey,
-            mandate,
-            opened_by,
-            lineage: None,
-            workspace,
-            additional_directories: further,
-        };
+    async fn admit(&self, key: SessionKey, opener: Opener, if_full: IfFull) -> Result<Handle, SessionError> {
+        let Opener { name: opened_by, pubkey, is_unregistered, requested } = opener;
+        let stored = if requested.needs_stored() { self.row(&key).await? } else { None };
+        let agent = self.shared.agents.agent(key.agent());
+        let terms = opener::agent_terms(agent, is_unregistered)
+            .ok_or_else(|| SessionError::UnknownAgent(key.agent().to_string()))?;
+        let terms = SessionTerms { pubkey, ..requested.resolve(terms, stored.map(|row| row.terms)) };
+        let input = SessionInput { key, terms, opened_by, lineage: None };
         self.close_if_terms_changed(&input).await?;
         self.open(input, IfClosed::Reopen, if_full).await.map(|session| session.handle().clone())
     }
 
-    /// Closes an open session whose backend, model, workspace or additional directories differ from `input`, so that it can be
-    /// opened with the new terms. Its conversation stays.
+    /// Closes an open session whose terms cannot become those of `input`, so that it can be opened with the new terms. Its
+    /// conversation stays.
     async fn close_if_terms_changed(&self, input: &SessionInput) -> Result<(), SessionError> {
         let key = &input.key;
         let Some(row) = self.row(key).await? else { return Ok(()) };
-        let same_roots = row.workspace == input.workspace && row.further == input.additional_directories;
-        let same = row.backend == input.backend && row.model == input.model && same_roots;
         // A running turn is not interrupted: the terms change at the next opening, when the session is idle.
-        if same || matches!(row.state, SessionState::Closed | SessionState::Running) {
+        if row.terms.can_become(&input.terms)
+            || matches!(row.state, SessionState::Closed | SessionState::Running)
+        {
             return Ok(());
         }
         self.close(key, tribune_runtime::CloseReason::Requested).await
@@ -309,26 +248,14 @@ impl SessionManager {
         if row.state == SessionState::Closed {
             return Err(SessionError::Closed(key.to_string()));
         }
+        // It keeps the terms of its opening, under the present mandate of its agent. An agent that is no longer in the roster
+        // counts as unregistered.
         let rostered = self.shared.agents.agent(key.agent());
-        let (backend, model, mandate) = match rostered {
-            // It keeps the backend and model of its opening, under the present mandate of its agent.
-            Some(agent) => (row.backend, row.model, agent.mandate),
-            // An agent that is no longer in the roster counts as unregistered.
-            None => (row.backend, row.model, DEFAULT_MANDATE.to_owned()),
-        };
-        let further = supported_directories(&backend, row.further);
-        let input = SessionInput {
-            key: key.clone(),
-            mode: row.mode,
-            backend,
-            model,
-            pubkey: row.pubkey,
-            mandate,
-            opened_by: "restart".to_owned(),
-            lineage: None,
-            workspace: row.workspace,
-            additional_directories: further,
-        };
+        let mut terms = row.terms;
+        terms.mandate = rostered.map_or_else(|| DEFAULT_MANDATE.to_owned(), |agent| agent.mandate);
+        terms.additional_directories = supported_directories(&terms.backend, terms.additional_directories);
+        let (key, opened_by) = (key.clone(), "restart".to_owned());
+        let input = SessionInput { key, terms, opened_by, lineage: None };
         self.open(input, IfClosed::Refuse, IfFull::Refuse).await
     }
 

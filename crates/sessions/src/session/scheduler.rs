@@ -14,7 +14,7 @@ use tribune_runtime::{ContentBlock, SessionKey, Speaker};
 use tribune_tools::{Due, ScheduleFile};
 
 use super::error::SessionError;
-use super::{Opener, SessionManager, TurnHandle};
+use super::{Opener, RequestedTerms, SessionManager, TurnHandle};
 
 /// The interval of the check for due schedules. Their finest step is a minute.
 const WAKE_EVERY: Duration = Duration::from_secs(10);
@@ -69,16 +69,14 @@ impl SessionManager {
             Err(SessionError::NotFound(_) | SessionError::Closed(_)) => {}
             result => return result,
         }
-        let pubkey = self.row(&key).await?.and_then(|row| row.pubkey);
+        let pubkey = self.row(&key).await?.and_then(|row| row.terms.pubkey);
         let opener = Opener {
             name: "schedule".to_owned(),
             pubkey,
             is_unregistered: false,
-            model: None,
-            workspace: None,
-            further: None,
+            requested: RequestedTerms::default(),
         };
-        self.ensure(key.clone(), None, opener).await?;
+        self.ensure(key.clone(), opener).await?;
         self.run_scheduled(&key, due).await
     }
 

@@ -10,7 +10,7 @@ use tribune_records::outcome::{ToolError, ToolErrorCode};
 use tribune_records::text::RESULT_BYTES;
 use tribune_runtime::{
     CloseReason, ContentBlock, EventKind, Lineage, RuntimeEvent, SessionInput, SessionKey, SessionMode,
-    Speaker, StopReason,
+    SessionTerms, Speaker, StopReason,
 };
 use tribune_tools::{Spawned, Spawner};
 
@@ -84,7 +84,7 @@ impl SessionManager {
     ) -> Result<SessionInput, ToolError> {
         let row = self.row(parent).await.map_err(|error| refused(&error))?;
         let row = row.ok_or_else(|| refused(&SessionError::NotFound(parent.to_string())))?;
-        if row.ancestors.len() >= MAX_DEPTH {
+        if row.inherited.ancestors.len() >= MAX_DEPTH {
             let sentence =
                 format!("sub-agents can be nested {MAX_DEPTH} deep and no deeper: do the task yourself");
             return Err(ToolError::new(ToolErrorCode::Refused, sentence));
@@ -92,7 +92,8 @@ impl SessionManager {
         let mandates: Vec<String> = row.mandates().collect();
         let allowed = self.shared.governance.policy.gate.law.mandate_tools(&mandates);
         let has = |tool: &String| {
-            allowed.contains(&tool.as_str()) && row.tools.as_ref().is_none_or(|own| own.contains(tool))
+            allowed.contains(&tool.as_str())
+                && row.inherited.tools.as_ref().is_none_or(|own| own.contains(tool))
         };
         if let Some(other) = tools.into_iter().flatten().find(|tool| !has(tool)) {
             let sentence = format!(
@@ -102,18 +103,12 @@ impl SessionManager {
         }
         let key = format!("agent:{}:subagent:{}", parent.agent(), short_id()?);
         let key = key.parse().map_err(|error| refused(&SessionError::Name(error)))?;
-        let tools = tools.map(<[String]>::to_vec).or(row.tools);
+        let tools = tools.map(<[String]>::to_vec).or(row.inherited.tools);
         Ok(SessionInput {
             key,
-            mode: SessionMode::Oneshot,
-            backend: row.backend,
-            model: row.model,
-            pubkey: None,
-            mandate: row.mandate,
+            terms: SessionTerms { mode: SessionMode::Oneshot, pubkey: None, ..row.terms },
             opened_by: parent.to_string(),
             lineage: Some(Lineage { parent: parent.clone(), tools }),
-            workspace: row.workspace,
-            additional_directories: row.further,
         })
     }
 

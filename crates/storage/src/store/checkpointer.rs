@@ -44,7 +44,7 @@ impl Checkpointer {
     }
 
     /// Starts or finishes a checkpoint if one is due. The writer calls this after a commit, once callers have their replies.
-    pub(crate) fn go_on(&mut self, own: &Connection) -> Result<(), StoreError> {
+    pub(crate) fn advance(&mut self, own: &Connection) -> Result<(), StoreError> {
         match &self.running {
             Some(checkpoint) if !checkpoint.is_finished() && self.all < LOG_MAX => Ok(()),
             Some(_) => {

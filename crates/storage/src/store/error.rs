@@ -30,7 +30,7 @@ pub enum StoreError {
     )]
     Damaged { path: PathBuf, what: String },
     #[error("the write-ahead log `{path}` cannot be used ({what}): restore it and the databases from one copy, or, if it is lost for good, move it aside with `tribune ledger rebuild --without-daybook` and go on with what the databases have", path = .path.display())]
-    Daybook { path: PathBuf, what: String },
+    WriteAheadLog { path: PathBuf, what: String },
     #[error("`{path}` holds no log, but `{key}` has signed one: restore the database from a backup, or move the keys folder away to begin another log", path = .path.display(), key = .key.display())]
     LogIsGone { path: PathBuf, key: PathBuf },
     #[error("the vault's key `{path}` cannot be used ({what}): restore it from a backup, or move `vault.db` away to start another vault; all content of earlier sessions is then lost", path = .path.display())]
@@ -45,15 +45,17 @@ pub enum StoreError {
     ReadOnly(String),
     #[error("the store was closed")]
     Closed,
-    #[error("content could not be sealed, so nothing was recorded: {0}")]
+    #[error("content could not be encrypted, so nothing was recorded: {0}")]
     Sealing(String),
     #[error("the entry is refused: {0}")]
     Entry(#[from] FieldError),
     #[error("the entry is refused: its parent {0} is not in the log")]
     NoSuchParent(Cid),
-    #[error("the entry is refused: it is number {found} of its entity where number {expected} comes next")]
+    #[error(
+        "the entry is refused: its sequence number is {found}, and the next one of its entity is {expected}"
+    )]
     OutOfTurn { expected: u64, found: u64 },
-    #[error("the entry is refused: its name does not fit its text")]
+    #[error("the entry is refused: its CID does not match its content")]
     WrongCid,
     #[error("the entry is refused: {0}")]
     Proof(#[from] tribune_ledger::proof::ProofError),

@@ -48,7 +48,7 @@ use self::views::Views;
 use crate::clock::Clock;
 use crate::home::{Home, HomeLock};
 use crate::keys;
-use crate::wal::{Wal, WalEpoch};
+use crate::wal::{Wal, WalEpoch, WalPosition};
 
 /// The open store. Dropping it finishes queued appends first.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Store {
         if views.size() == 0 && key.exists() {
             return Err(gone());
         }
-        let known = if views.size() == 0 { None } else { known_book(&connection).map_err(failed)? };
+        let known = if views.size() == 0 { None } else { wal_position(&connection).map_err(failed)? };
         let (wal, unapplied) = Wal::open(home, known)?;
         let (mut sequencer, key, beginning) = if views.size() == 0 {
             let signer = keys::generate(name)?;
@@ -118,11 +118,11 @@ impl Store {
             (sequencer, in_force, StoreOrigin::Found)
         };
         keys::publish(home, &key)?;
-        sequencer.post(unapplied)?;
-        if wal.left_for_vault().is_none() {
+        sequencer.apply_unapplied(unapplied)?;
+        if wal.unapplied_for_vault().is_none() {
             let number = wal.newest();
             wal.begin(number)?;
-            sequencer.join(wal.book(), number)?;
+            sequencer.bind_wal(wal.epoch(), number)?;
         }
         let started = writer::start(sequencer, wal);
         let (writer, thread) = started.map_err(|error| StoreError::Io { path, what: error.to_string() })?;
@@ -136,12 +136,12 @@ impl Store {
 
     /// Readers that see everything that this process has written.
     pub fn readers(&self) -> Result<Readers, StoreError> {
-        Ok(Readers::behind(&self.home, self.writer()?.daybook().clone()))
+        Ok(Readers::new(&self.home, self.writer()?.wal().clone()))
     }
 
     /// The write-ahead log that ledger and vault are applied from.
     pub(crate) fn wal(&self) -> Result<Wal, StoreError> {
-        Ok(self.writer()?.daybook().clone())
+        Ok(self.writer()?.wal().clone())
     }
 
     pub const fn beginning(&self) -> StoreOrigin {
@@ -170,7 +170,7 @@ impl Store {
 
     fn stop(&mut self) {
         if let Some(writer) = self.writer.take() {
-            let clean = writer.daybook().close();
+            let clean = writer.wal().close();
             writer.stop(clean);
         }
         if let Some(thread) = self.thread.take() {
@@ -191,12 +191,12 @@ fn load_views(connection: &Connection, path: &Path) -> Result<Views, StoreError>
     loaded.ok_or_else(|| damaged(path, "the stored tree does not fit the number of entries"))
 }
 
-/// The WAL epoch that was applied to this database, and the newest applied record.
-fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
+/// How far this database has applied the WAL.
+fn wal_position(connection: &Connection) -> rusqlite::Result<Option<WalPosition>> {
     let row = connection.query_row("SELECT book, posted FROM checkpoint", [], |row| {
         Ok((row.get::<_, Option<[u8; 16]>>(0)?, row.get::<_, u64>(1)?))
     });
-    Ok(row.optional()?.and_then(|(epoch, applied)| Some((WalEpoch(epoch?), applied))))
+    Ok(row.optional()?.and_then(|(epoch, applied)| Some(WalPosition { epoch: WalEpoch(epoch?), applied })))
 }
 
 /// A cheap check of the newest state, so that nothing is appended to a log that is broken at its end. `verify` checks
@@ -272,7 +272,7 @@ pub fn rebuild_views(home: &Home, progress: &mut dyn FnMut(u64)) -> Result<u64, 
 
 /// Like [`rebuild_views`], without the WAL: its file is moved to the path that is returned, and the log goes on with what it
 /// has. Acknowledged records that exist only in the WAL are then not in the log.
-pub fn rebuild_without_daybook(
+pub fn rebuild_without_wal(
     home: &Home,
     progress: &mut dyn FnMut(u64),
 ) -> Result<(u64, Option<PathBuf>), StoreError> {

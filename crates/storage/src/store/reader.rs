@@ -18,7 +18,7 @@ use super::{cid_index, connection, damaged, rows, schema, views};
 use crate::clock::SystemClock;
 use crate::home::Home;
 use crate::keys;
-use crate::wal::{UnappliedRecord, Wal, WalEpoch};
+use crate::wal::{UnappliedRecord, Wal, WalEpoch, WalPosition};
 
 /// Smallest number of hex digits that can name an entry: fewer would rarely be unique.
 const MIN_PREFIX: usize = 4;
@@ -98,14 +98,14 @@ impl Reader {
     }
 
     /// The number of acknowledged WAL records that are not applied to this database.
-    pub fn unposted(&self, home: &Home) -> Result<usize, StoreError> {
+    pub fn unapplied_records(&self, home: &Home) -> Result<usize, StoreError> {
         Ok(self.unapplied(home)?.map_or(0, |(_, numbers)| numbers.len()))
     }
 
     /// The sequence numbers of the ledger records that the WAL holds and this database has not applied, with the WAL's epoch.
     /// None if the WAL does not belong to this log.
     fn unapplied(&self, home: &Home) -> Result<Option<(WalEpoch, Vec<u64>)>, StoreError> {
-        let Some((epoch, applied)) = self.wal_position()? else { return Ok(None) };
+        let Some(WalPosition { epoch, applied }) = self.wal_position()? else { return Ok(None) };
         let Some((_, records)) = Wal::peek(home).filter(|(found, _)| *found == epoch) else {
             return Ok(None);
         };
@@ -113,8 +113,8 @@ impl Reader {
         Ok(Some((epoch, records.into_iter().filter(is_unapplied).map(|record| record.number).collect())))
     }
 
-    fn wal_position(&self) -> Result<Option<(WalEpoch, u64)>, StoreError> {
-        super::known_book(&self.connection).map_err(|error| self.failed(&error))
+    fn wal_position(&self) -> Result<Option<WalPosition>, StoreError> {
+        super::wal_position(&self.connection).map_err(|error| self.failed(&error))
     }
 
     fn begin(&self) -> Result<(), StoreError> {
@@ -139,7 +139,7 @@ impl Reader {
     }
 
     /// Whether there are rows before position 0, where no entry can be.
-    pub fn has_rows_before_the_first(&self) -> Result<bool, StoreError> {
+    pub(crate) fn has_rows_before_the_first(&self) -> Result<bool, StoreError> {
         let min = self
             .connection
             .query_row("SELECT coalesce(min(idx) < 0, FALSE) FROM ledger", [], |row| row.get(0));
@@ -318,7 +318,7 @@ impl Reader {
     }
 
     /// Every CID in order, from the stored tree.
-    pub fn tree_cids(&self) -> Result<Vec<Cid>, StoreError> {
+    pub(crate) fn tree_cids(&self) -> Result<Vec<Cid>, StoreError> {
         views::cids(&self.connection, 0, self.size()?).map_err(|error| self.failed(&error))
     }
 }
@@ -389,13 +389,13 @@ pub(super) fn key_in_force(connection: &Connection, path: &Path) -> Result<Verif
 }
 
 /// Brings `reader` up to what was acknowledged. The process that holds the home applies it soon; if there is none, this one
-/// does. What cannot be applied stays in the WAL, and [`Reader::unposted`] counts it.
+/// does. What cannot be applied stays in the WAL, and [`Reader::unapplied_records`] counts it.
 fn wait_applied(home: &Home, reader: &Reader) -> Result<(), StoreError> {
     let Some((epoch, numbers)) = reader.unapplied(home)? else { return Ok(()) };
     let newest = numbers.last().copied().unwrap_or(0);
     for _ in 0..MAX_CHECKS {
         // A log with another epoch, or none, has applied everything of this one.
-        if reader.wal_position()?.is_none_or(|(known, applied)| known != epoch || applied >= newest) {
+        if reader.wal_position()?.is_none_or(|known| known.epoch != epoch || known.applied >= newest) {
             return Ok(());
         }
         if home.holder().is_none() {

@@ -20,7 +20,7 @@ pub struct Readers {
 
 impl Readers {
     /// A pool whose readers see everything that was written through this WAL.
-    pub(super) fn behind(home: &Home, wal: Wal) -> Self {
+    pub(super) fn new(home: &Home, wal: Wal) -> Self {
         Self { home: home.clone(), wal, idle: Arc::default() }
     }
 

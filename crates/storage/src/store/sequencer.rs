@@ -45,11 +45,11 @@ pub(super) struct Sequencer {
     path: PathBuf,
     // Declared before the connection, so that it is dropped first: the last connection to close cleans up the database's
     // side files, and the checkpointer may have one of its own.
-    copier: Checkpointer,
+    checkpointer: Checkpointer,
     connection: Connection,
     log: SqliteWal,
     wal: Wal,
-    edge: LogHead,
+    head: LogHead,
     /// What the open transaction has written so far.
     open: Option<OpenTransaction>,
 }
@@ -83,9 +83,9 @@ impl Sequencer {
         wal: Wal,
     ) -> Self {
         let database = path.clone();
-        let copier = Checkpointer::new(move || connection::open(&database, Access::Write));
-        let (log, edge) = (SqliteWal::of(&path), LogHead { signer, views, bytes: 0 });
-        Self { path, copier, connection, log, wal, edge, open: None }
+        let checkpointer = Checkpointer::new(move || connection::open(&database, Access::Write));
+        let (log, head) = (SqliteWal::of(&path), LogHead { signer, views, bytes: 0 });
+        Self { path, checkpointer, connection, log, wal, head, open: None }
     }
 
     /// Starts a log: the first entry names the first key.
@@ -98,12 +98,12 @@ impl Sequencer {
     }
 
     /// Binds the database to this WAL epoch; it has applied everything up to `number`.
-    pub(super) fn join(&mut self, epoch: WalEpoch, number: u64) -> Result<(), StoreError> {
+    pub(super) fn bind_wal(&mut self, epoch: WalEpoch, number: u64) -> Result<(), StoreError> {
         self.set_epoch(Some(epoch), number)
     }
 
     /// Notes a clean shutdown: the database has applied everything in the WAL and does not need it.
-    pub(super) fn leave(&mut self) -> Result<(), StoreError> {
+    pub(super) fn unbind_wal(&mut self) -> Result<(), StoreError> {
         self.set_epoch(None, 0)
     }
 
@@ -115,17 +115,17 @@ impl Sequencer {
     }
 
     /// Applies records that the WAL holds and the database does not.
-    pub(super) fn post(&mut self, records: Vec<UnappliedRecord>) -> Result<(), StoreError> {
+    pub(super) fn apply_unapplied(&mut self, records: Vec<UnappliedRecord>) -> Result<(), StoreError> {
         let path = self.wal.file().to_owned();
-        let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
+        let unusable = |what: String| StoreError::WriteAheadLog { path: path.clone(), what };
         for record in records {
             let number = record.number;
-            let unreadable = || unfit(format!("its record {number} cannot be read"));
+            let unreadable = || unusable(format!("its record {number} cannot be read"));
             let (mut request, _) = writer::request(wal_codec::read(&record.ledger).ok_or_else(unreadable)?);
             request.number = Some(number);
             match self.write(vec![request]).and_then(|()| self.commit()) {
                 Err(StoreError::Damaged { what, .. }) => {
-                    return Err(unfit(format!("its record {number} does not fit: {what}")));
+                    return Err(unusable(format!("its record {number} does not fit: {what}")));
                 }
                 committed => committed?,
             }
@@ -141,8 +141,8 @@ impl Sequencer {
     }
 
     /// Whether the open transaction can take more requests: it has fewer entries than `entries` and is younger than `age`.
-    pub(super) fn may_go_on(&self, entries: u64, age: Duration) -> bool {
-        let size = self.edge.views.size();
+    pub(super) fn accepts_more(&self, entries: u64, age: Duration) -> bool {
+        let size = self.head.views.size();
         self.open.as_ref().is_some_and(|open| size - open.before < entries && open.since.elapsed() < age)
     }
 
@@ -177,8 +177,8 @@ impl Sequencer {
     }
 
     fn continue_checkpoint(&mut self) -> Result<(), StoreError> {
-        self.copier.wrote(std::mem::take(&mut self.edge.bytes) + COMMIT_OVERHEAD);
-        self.copier.go_on(&self.connection)
+        self.checkpointer.wrote(std::mem::take(&mut self.head.bytes) + COMMIT_OVERHEAD);
+        self.checkpointer.advance(&self.connection)
     }
 
     fn to_store_error(&self, error: &WriteError) -> StoreError {
@@ -209,7 +209,7 @@ impl Sequencer {
             let acknowledged = request.number.is_some() && matches!(request.work, WriteOp::Placed(_));
             work.push((request.work, acknowledged));
         }
-        let Self { connection, edge, wal, open, .. } = self;
+        let Self { connection, head, wal, open, .. } = self;
         let open = match open {
             Some(open) => open,
             None => {
@@ -217,7 +217,7 @@ impl Sequencer {
                 open.insert(OpenTransaction {
                     entities: EntityBatch::default(),
                     since: Instant::now(),
-                    before: edge.views.size(),
+                    before: head.views.size(),
                     applied: None,
                     bypassed: 0,
                 })
@@ -228,7 +228,7 @@ impl Sequencer {
         let insert = connection.prepare_cached(rows::INSERT)?;
         let mut rows = CommitRows { connection, insert, entities: &mut open.entities };
         for ((work, acknowledged), (_, result)) in work.into_iter().zip(answers.iter_mut()) {
-            *result = edge.apply(work, &mut rows)?;
+            *result = head.apply(work, &mut rows)?;
             if let (true, Err(refused)) = (acknowledged, &*result) {
                 return Err(WriteError::Acknowledged(refused.to_string()));
             }
@@ -245,11 +245,11 @@ impl Sequencer {
         let Some(OpenTransaction { entities, before, applied, bypassed, .. }) = self.open.take() else {
             return Ok(());
         };
-        let Self { connection, edge, .. } = self;
-        let grown = edge.views.size() != before;
+        let Self { connection, head, .. } = self;
+        let grown = head.views.size() != before;
         if grown {
             entities.flush(connection)?;
-            edge.sign_checkpoint(connection)?;
+            head.sign_checkpoint(connection)?;
         }
         if let Some(applied) = applied {
             connection.prepare_cached("UPDATE checkpoint SET posted = ?1")?.execute([applied])?;
@@ -306,7 +306,7 @@ impl LogHead {
                 Ok(applied)
             }
             // The writer thread handles these itself.
-            WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. } => Ok(Ok(Vec::new())),
+            WriteOp::Sync | WriteOp::Commit | WriteOp::Stop { .. } => Ok(Ok(Vec::new())),
         }
     }
 

@@ -3,7 +3,8 @@
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension as _, Row, params};
 use tribune_records::agents::{ANONYMOUS, UNREGISTERED};
-use tribune_runtime::{CloseReason, SessionMode, SessionState};
+use tribune_records::session_opening::InheritedLimits;
+use tribune_runtime::{CloseReason, SessionMode, SessionState, SessionTerms};
 
 use super::error::StoreError;
 use super::policy_queries;
@@ -237,12 +238,20 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         id: row.get(0)?,
         agent_id: row.get(1)?,
         key: row.get(2)?,
-        backend: row.get(3)?,
-        model: row.get(4)?,
-        mode: word(row, 5, SessionMode::parse)?,
+        terms: SessionTerms {
+            backend: row.get(3)?,
+            model: row.get(4)?,
+            mode: word(row, 5, SessionMode::parse)?,
+            pubkey: row.get(7)?,
+            mandate: row.get(8)?,
+            workspace: row.get(20)?,
+            additional_directories: policy_queries::json(row, 21)?,
+        },
+        inherited: InheritedLimits {
+            ancestors: policy_queries::json(row, 16)?,
+            tools: policy_queries::json(row, 17)?,
+        },
         state: word(row, 6, SessionState::parse)?,
-        pubkey: row.get(7)?,
-        mandate: row.get(8)?,
         last_activity: row.get(9)?,
         created_at: row.get(10)?,
         closed_for: match row.get_ref(11)? {
@@ -253,11 +262,7 @@ fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         last_turn: row.get(13)?,
         last_turn_index: row.get(14)?,
         last_message_index: row.get(15)?,
-        ancestors: policy_queries::json(row, 16)?,
-        tools: policy_queries::json(row, 17)?,
         labels: policy_queries::labels(row, 18)?,
-        workspace: row.get(20)?,
-        further: policy_queries::json(row, 21)?,
     })
 }
 

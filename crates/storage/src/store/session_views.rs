@@ -11,11 +11,12 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
-    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, SessionTermsRecord, ToolCallRecord,
-    ToolResultRecord, Turn, TurnPhase,
+    EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, ToolCallRecord, ToolResultRecord,
+    Turn, TurnPhase,
 };
+use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
-use tribune_runtime::{AgentId, CloseReason, Role, SessionMode, SessionState, StopReason};
+use tribune_runtime::{AgentId, CloseReason, Role, SessionState, SessionTerms, StopReason};
 
 use super::{policy_views, spend_views};
 
@@ -63,6 +64,12 @@ struct SessionView<'a> {
     entry: &'a EntryText,
 }
 
+/// What a completed turn stores of its output.
+struct TurnOutput {
+    hash: String,
+    usage: String,
+}
+
 /// The columns of a session that its next row depends on.
 struct SessionHead {
     id: String,
@@ -107,7 +114,8 @@ impl SessionView<'_> {
         }
     }
 
-    fn opened(&self, opening: &SessionTermsRecord) -> rusqlite::Result<()> {
+    fn opened(&self, opening: &SessionOpeningRecord) -> rusqlite::Result<()> {
+        let SessionOpeningRecord { terms, inherited, .. } = opening;
         self.run(
             "INSERT OR IGNORE INTO sessions (id, agent_id, session_key, backend, model, mode, state, pubkey, mandate,
                                              last_activity, created_at, turns, messages, ancestors, tools, trust, private,
@@ -117,24 +125,25 @@ impl SessionView<'_> {
                 opening.session_id,
                 opening.agent_id,
                 self.entry.entity_id,
-                opening.backend,
-                opening.model,
-                opening.mode.as_str(),
+                terms.backend,
+                terms.model,
+                terms.mode.as_str(),
                 SessionState::Idle.as_str(),
-                opening.pubkey,
-                opening.mandate,
+                terms.pubkey,
+                terms.mandate,
                 self.at(),
-                serde_json::to_string(&opening.ancestors).unwrap_or_default(),
-                serde_json::to_string(&opening.tools).unwrap_or_default(),
+                serde_json::to_string(&inherited.ancestors).unwrap_or_default(),
+                serde_json::to_string(&inherited.tools).unwrap_or_default(),
                 opening.labels.trust.as_str(),
                 opening.labels.private,
-                opening.workspace,
-                serde_json::to_string(&opening.further).unwrap_or_default(),
+                terms.workspace,
+                serde_json::to_string(&terms.additional_directories).unwrap_or_default(),
             ],
         )
     }
 
-    fn reopened(&self, opening: &SessionTermsRecord) -> rusqlite::Result<()> {
+    fn reopened(&self, opening: &SessionOpeningRecord) -> rusqlite::Result<()> {
+        let terms = &opening.terms;
         self.run(
             "UPDATE sessions SET state = ?2, backend = ?3, model = ?4, mode = ?5, pubkey = ?6, mandate = ?7,
                                  last_activity = ?8, closed_for = NULL, workspace = ?9, further = ?10
@@ -142,14 +151,14 @@ impl SessionView<'_> {
             params![
                 self.entry.entity_id,
                 SessionState::Idle.as_str(),
-                opening.backend,
-                opening.model,
-                opening.mode.as_str(),
-                opening.pubkey,
-                opening.mandate,
+                terms.backend,
+                terms.model,
+                terms.mode.as_str(),
+                terms.pubkey,
+                terms.mandate,
                 self.at(),
-                opening.workspace,
-                serde_json::to_string(&opening.further).unwrap_or_default(),
+                terms.workspace,
+                serde_json::to_string(&terms.additional_directories).unwrap_or_default(),
             ],
         )
     }
@@ -161,7 +170,8 @@ impl SessionView<'_> {
             TurnPhase::Started => self.turn_started(&session, &record),
             TurnPhase::Completed { outputs_hash, stop_reason, usage } => {
                 let usage = serde_json::to_string(&usage).unwrap_or_default();
-                self.turn_ended(&session, stop_reason, Some((&outputs_hash, &usage)))?;
+                let output = TurnOutput { hash: outputs_hash.to_string(), usage };
+                self.turn_ended(&session, stop_reason, Some(&output))?;
                 self.message(&session, Role::Assistant.as_str(), &outputs_hash, None)
             }
             TurnPhase::Interrupted => self.turn_ended(&session, StopReason::Interrupted, None),
@@ -197,14 +207,14 @@ impl SessionView<'_> {
         &self,
         session: &SessionHead,
         stop_reason: StopReason,
-        output: Option<(&Commitment, &str)>,
+        output: Option<&TurnOutput>,
     ) -> rusqlite::Result<()> {
         self.run(
             "UPDATE turns SET output_hash = ?2, usage = ?3, stop_reason = ?4, completed_at = ?5 WHERE idx = ?1",
             params![
                 session.last_turn,
-                output.map(|(hash, _)| hash.to_string()),
-                output.map(|(_, usage)| usage),
+                output.map(|output| &output.hash),
+                output.map(|output| &output.usage),
                 stop_reason.as_str(),
                 self.at(),
             ],
@@ -341,22 +351,11 @@ pub struct SessionRow {
     pub id: String,
     pub agent_id: String,
     pub key: String,
-    pub backend: String,
-    pub model: Option<String>,
-    pub mode: SessionMode,
+    pub terms: SessionTerms,
+    pub inherited: InheritedLimits,
     pub state: SessionState,
-    pub pubkey: Option<String>,
-    pub mandate: String,
-    /// For a sub-agent: the mandates of its parent agents, nearest first.
-    pub ancestors: Vec<String>,
-    /// For a sub-agent: the only tools that it may use, if they were restricted.
-    pub tools: Option<Vec<String>>,
     /// The labels of everything that the session has read.
     pub labels: Labels,
-    /// The folder that it works in, if that is not its agent's own workspace.
-    pub workspace: Option<String>,
-    /// Its additional directories.
-    pub further: Vec<String>,
     pub last_activity: String,
     pub created_at: String,
     pub closed_for: Option<CloseReason>,
@@ -370,12 +369,12 @@ pub struct SessionRow {
 impl SessionRow {
     /// Its workspace roots, as a session of this agent.
     pub fn ground(&self, agent: &AgentId) -> WorkspaceRoots {
-        WorkspaceRoots::of_terms(agent.clone(), self.workspace.as_deref(), &self.further)
+        WorkspaceRoots::of_terms(agent.clone(), &self.terms)
     }
 
     /// Its own mandate, then those of its parent agents.
     pub fn mandates(&self) -> impl Iterator<Item = String> {
-        std::iter::once(self.mandate.clone()).chain(self.ancestors.iter().cloned())
+        self.inherited.mandates(&self.terms.mandate)
     }
 }
 

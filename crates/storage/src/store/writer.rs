@@ -45,7 +45,7 @@ const MAX_REQUEST_BYTES: usize = 4 * MAX_ENTRY_BYTES;
 /// A handle for appending; clones share the queue.
 #[derive(Debug, Clone)]
 pub struct LedgerWriter {
-    room: QueuePermits,
+    permits: QueuePermits,
     queue: std_mpsc::Sender<WriteRequest>,
     failure: Arc<OnceLock<String>>,
     wal: Wal,
@@ -83,7 +83,7 @@ pub(super) enum WriteOp {
     /// Syncs the database with every earlier request.
     Sync,
     /// Commits every earlier request.
-    Post,
+    Commit,
     /// Ends the writer after every earlier request. After a clean shutdown the database does not need the WAL.
     Stop { clean: bool },
 }
@@ -94,9 +94,9 @@ pub(super) struct WriteRequest {
     /// Its sequence number in the WAL. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
     /// The caller sends more soon and does not wait for this commit.
-    pub(super) more_soon: bool,
+    pub(super) more_follows: bool,
     /// The permit that it holds while it is queued.
-    pub(super) ticket: Option<Permit>,
+    pub(super) permit: Option<Permit>,
     pub(super) answer: oneshot::Sender<Result<Vec<Appended>, StoreError>>,
 }
 
@@ -116,12 +116,12 @@ impl LedgerWriter {
     /// Appends several entries in this order, all or none; returns when they are durable.
     pub async fn append_all(&self, drafts: &[Draft]) -> Result<Vec<Appended>, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
-        request.ticket = Some(self.room.enter().await);
+        request.permit = Some(self.permits.enter().await);
         match self.wal_or_direct(request, bytes) {
             WalPlacement::Wal(page) => self.wal.write(page).await?,
             WalPlacement::Database(request) => {
-                self.wal.written().await;
-                self.hand_over(request)?;
+                self.wal.wait_all_durable().await;
+                self.send_direct(request)?;
             }
         }
         receipt.answer.await.map_err(|_| self.closed())?
@@ -130,13 +130,13 @@ impl LedgerWriter {
     /// Appends one entry that others follow; returns when it is durable, which is before it has its position.
     pub async fn append_early(&self, draft: &Draft) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(std::slice::from_ref(draft))?;
-        request.more_soon = true;
-        request.ticket = Some(self.room.enter().await);
+        request.more_follows = true;
+        request.permit = Some(self.permits.enter().await);
         match self.wal_or_direct(request, bytes) {
             WalPlacement::Wal(page) => self.wal.write(page).await.map(|()| receipt),
             WalPlacement::Database(request) => {
-                self.wal.written().await;
-                self.hand_over(request)?;
+                self.wal.wait_all_durable().await;
+                self.send_direct(request)?;
                 let appended = receipt.answer.await.map_err(|_| self.closed())??;
                 Ok(Receipt::answered(appended))
             }
@@ -146,7 +146,7 @@ impl LedgerWriter {
     /// Waits for the position of an entry that [`Self::append_early`] appended. Cancelling the wait loses nothing.
     pub async fn append_with_position(&self, receipt: &mut Receipt) -> Result<Appended, StoreError> {
         if receipt.answer.is_empty() {
-            self.wal.request(Target::Ledger, ApplierRequest::Post);
+            self.wal.request(Target::Ledger, ApplierRequest::Commit);
         }
         let appended = (&mut receipt.answer).await.map_err(|_| self.closed())??;
         appended.first().copied().ok_or(StoreError::Closed)
@@ -164,21 +164,21 @@ impl LedgerWriter {
     pub async fn encode_for_wal(
         &self,
         entries: Vec<EntryText>,
-        more_soon: bool,
+        more_follows: bool,
     ) -> Result<WalPart, StoreError> {
         let bytes = wal_codec::placed(&entries);
         let (mut request, _) = placed_request(entries)?;
-        request.more_soon = more_soon;
-        request.ticket = Some(self.room.enter().await);
+        request.more_follows = more_follows;
+        request.permit = Some(self.permits.enter().await);
         Ok(self.part(bytes, request))
     }
 
     /// Appends such entries without the WAL, all or none.
     pub async fn append_placed(&self, entries: Vec<EntryText>) -> Result<(), StoreError> {
         let (mut request, receipt) = placed_request(entries)?;
-        request.ticket = Some(self.room.enter().await);
-        self.wal.written().await;
-        self.hand_over(request)?;
+        request.permit = Some(self.permits.enter().await);
+        self.wal.wait_all_durable().await;
+        self.send_direct(request)?;
         receipt.answer.await.map_err(|_| self.closed())?.map(drop)
     }
 
@@ -187,7 +187,7 @@ impl LedgerWriter {
     pub fn submit(&self, draft: &Draft) -> Result<(), StoreError> {
         let (mut request, _, bytes) = drafts_request(std::slice::from_ref(draft))?;
         let full = StoreError::TooMuchAtOnce { what: "requests that wait", limit: QUEUE };
-        request.ticket = Some(self.room.try_enter().ok_or(full)?);
+        request.permit = Some(self.permits.try_enter().ok_or(full)?);
         self.enqueue_direct(request, bytes).map(drop)
     }
 
@@ -195,7 +195,7 @@ impl LedgerWriter {
     /// positions.
     pub fn submit_blocking(&self, drafts: &[Draft]) -> Result<Receipt, StoreError> {
         let (mut request, receipt, bytes) = drafts_request(drafts)?;
-        request.ticket = Some(self.room.enter_blocking());
+        request.permit = Some(self.permits.enter_blocking());
         let number = self.enqueue_direct(request, bytes)?;
         Ok(Receipt { number, ..receipt })
     }
@@ -231,9 +231,9 @@ impl LedgerWriter {
 
     fn send_blocking(&self, work: WriteOp) -> Result<Appended, StoreError> {
         let (mut request, receipt) = request(work);
-        request.ticket = Some(self.room.enter_blocking());
+        request.permit = Some(self.permits.enter_blocking());
         self.wal.flush();
-        self.hand_over(request)?;
+        self.send_direct(request)?;
         self.wait_blocking(receipt)?.first().copied().ok_or(StoreError::Closed)
     }
 
@@ -244,7 +244,7 @@ impl LedgerWriter {
     }
 
     /// The write-ahead log that this writer applies.
-    pub const fn daybook(&self) -> &Wal {
+    pub const fn wal(&self) -> &Wal {
         &self.wal
     }
 
@@ -254,7 +254,7 @@ impl LedgerWriter {
             WalPlacement::Wal(page) => self.wal.enqueue_background(page).map(Some),
             WalPlacement::Database(request) => {
                 self.wal.flush();
-                self.hand_over(request).map(|()| None)
+                self.send_direct(request).map(|()| None)
             }
         }
     }
@@ -271,12 +271,12 @@ impl LedgerWriter {
     fn part(&self, bytes: Vec<u8>, request: WriteRequest) -> WalPart {
         let queue = self.queue.clone();
         // If the writer has ended, the store is closed; the caller learns it from its receipt, or from the WAL.
-        let post = move |number| drop(queue.send(WriteRequest { number: Some(number), ..request }));
-        WalPart { bytes, post: Box::new(post) }
+        let send = move |number| drop(queue.send(WriteRequest { number: Some(number), ..request }));
+        WalPart { bytes, send: Box::new(send) }
     }
 
     /// Queues a request for the writer, bypassing the WAL.
-    fn hand_over(&self, request: WriteRequest) -> Result<(), StoreError> {
+    fn send_direct(&self, request: WriteRequest) -> Result<(), StoreError> {
         self.queue.send(request).map_err(|_| self.closed())?;
         self.wal.mark_bypassed(Target::Ledger);
         Ok(())
@@ -310,7 +310,7 @@ fn refuse_reserved(entity_id: &str, quality: EntryQuality) -> Result<(), StoreEr
 pub(super) fn request(work: WriteOp) -> (WriteRequest, Receipt) {
     let (answer, receipt) = oneshot::channel();
     (
-        WriteRequest { work, number: None, more_soon: false, ticket: None, answer },
+        WriteRequest { work, number: None, more_follows: false, permit: None, answer },
         Receipt { answer: receipt, number: None },
     )
 }
@@ -350,19 +350,19 @@ pub(super) fn start(sequencer: Sequencer, wal: Wal) -> std::io::Result<(LedgerWr
     let (queue, requests) = std_mpsc::channel();
     let failure = Arc::new(OnceLock::new());
     let writer = LedgerWriter {
-        room: QueuePermits::of(QUEUE),
+        permits: QueuePermits::of(QUEUE),
         queue: queue.clone(),
         failure: Arc::clone(&failure),
         wal,
     };
-    let (room, wal) = (writer.room.clone(), writer.wal.clone());
-    let run = WriterRun { sequencer: Some(sequencer), failure, wal, room };
+    let (permits, wal) = (writer.permits.clone(), writer.wal.clone());
+    let run = WriterRun { sequencer: Some(sequencer), failure, wal, permits };
     let thread =
         std::thread::Builder::new().name("ledger-writer".to_owned()).spawn(move || run.all(&requests))?;
     writer.wal.attach(Target::Ledger, move |ask| {
         let work = match ask {
             ApplierRequest::Sync => WriteOp::Sync,
-            ApplierRequest::Post => WriteOp::Post,
+            ApplierRequest::Commit => WriteOp::Commit,
         };
         drop(queue.send(request(work).0));
     });
@@ -375,19 +375,19 @@ struct WriterRun {
     sequencer: Option<Sequencer>,
     failure: Arc<OnceLock<String>>,
     wal: Wal,
-    room: QueuePermits,
+    permits: QueuePermits,
 }
 
 /// The next request, if one is queued. After many entries it also waits for one that is on its way through the WAL; after
 /// few, a reader that waits for them is more likely.
 fn next_request(
     behind: usize,
-    room: &QueuePermits,
+    permits: &QueuePermits,
     requests: &std_mpsc::Receiver<WriteRequest>,
 ) -> Option<WriteRequest> {
     match requests.try_recv() {
         Ok(next) => Some(next),
-        Err(_) if behind < BULK || room.is_empty() => None,
+        Err(_) if behind < BULK || permits.is_empty() => None,
         Err(_) => requests.recv_timeout(WAL_LATENCY).ok(),
     }
 }
@@ -404,10 +404,10 @@ fn gather(first: WriteRequest, requests: &std_mpsc::Receiver<WriteRequest>) -> W
     let until = Instant::now() + LONGEST_COMMIT;
     let mut gathered = WriteGroup { entries: first.len(), batch: vec![first], held_over: None };
     while gathered.entries < MAX_BATCH {
-        let more_soon = gathered.batch.last().is_some_and(|last| last.more_soon);
+        let more_follows = gathered.batch.last().is_some_and(|last| last.more_follows);
         let next = match requests.try_recv() {
             Ok(next) => Some(next),
-            Err(_) if more_soon => {
+            Err(_) if more_follows => {
                 requests.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
             }
             Err(_) => None,
@@ -435,7 +435,7 @@ impl WriterRun {
                 }
                 WriteOp::Sync => self.sync(),
                 // Every earlier request is committed.
-                WriteOp::Post => {}
+                WriteOp::Commit => {}
                 WriteOp::Drafts(_) | WriteOp::Placed(_) | WriteOp::Sealed(_) | WriteOp::Rotate { .. } => {
                     held_over = self.write(first, requests);
                 }
@@ -459,8 +459,9 @@ impl WriterRun {
                     } else {
                         (LARGEST_BULK_COMMIT, LONGEST_BULK_COMMIT)
                     };
-                    if sequencer.may_go_on(most, longest) {
-                        held_over = held_over.take().or_else(|| next_request(entries, &self.room, requests));
+                    if sequencer.accepts_more(most, longest) {
+                        held_over =
+                            held_over.take().or_else(|| next_request(entries, &self.permits, requests));
                         if held_over.as_ref().is_some_and(WriteRequest::is_entries) {
                             return Ok(());
                         }
@@ -490,7 +491,7 @@ impl WriterRun {
     /// After a clean shutdown, notes that the database has everything in the WAL.
     fn finish(&mut self, clean: bool) {
         if let Some(sequencer) = self.sequencer.as_mut().filter(|_| clean) {
-            let finished = sequencer.leave();
+            let finished = sequencer.unbind_wal();
             self.fail_on_error(finished);
         }
     }
@@ -509,7 +510,7 @@ impl WriterRun {
 impl WriteRequest {
     /// Whether it appends entries, and is not a command to the writer itself.
     const fn is_entries(&self) -> bool {
-        !matches!(self.work, WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. })
+        !matches!(self.work, WriteOp::Sync | WriteOp::Commit | WriteOp::Stop { .. })
     }
 
     fn len(&self) -> usize {
@@ -517,7 +518,7 @@ impl WriteRequest {
             WriteOp::Drafts(entries) => entries.len(),
             WriteOp::Placed(entries) => entries.len(),
             WriteOp::Sealed(_) | WriteOp::Rotate { .. } => 1,
-            WriteOp::Sync | WriteOp::Post | WriteOp::Stop { .. } => 0,
+            WriteOp::Sync | WriteOp::Commit | WriteOp::Stop { .. } => 0,
         }
     }
 }
@@ -526,9 +527,9 @@ impl WriteRequest {
 mod tests {
     use super::*;
 
-    fn entry(more_soon: bool) -> WriteRequest {
+    fn entry(more_follows: bool) -> WriteRequest {
         let (mut one, _) = request(WriteOp::Placed(Vec::new()));
-        one.more_soon = more_soon;
+        one.more_follows = more_follows;
         one
     }
 
@@ -543,7 +544,7 @@ mod tests {
     #[test]
     fn announced_requests_join_the_batch_and_a_reader_ends_the_wait() {
         assert_eq!(gathered(vec![entry(true), entry(true), entry(false)]), (3, false));
-        assert_eq!(gathered(vec![entry(true), request(WriteOp::Post).0, entry(false)]), (1, true));
+        assert_eq!(gathered(vec![entry(true), request(WriteOp::Commit).0, entry(false)]), (1, true));
         assert_eq!(gathered(vec![entry(true)]), (1, false), "the wait is bounded");
     }
 }

@@ -50,7 +50,7 @@ impl Vault {
     /// The conversation of a session, for a turn that begins now.
     pub fn conversation(&self, session: &SessionVault) -> Conversation {
         let SessionVault { session_id, key, .. } = session;
-        Conversation { session_id: session_id.clone(), key: key.clone(), as_of: self.daybook.reached() }
+        Conversation { session_id: session_id.clone(), key: key.clone(), as_of: self.wal.read_point() }
     }
 
     /// The messages before the turn, each with its turn and its JSON.
@@ -94,8 +94,13 @@ impl Vault {
         let seal = |json: &Vec<u8>| of.key.seal(json, CONTEXT).map_err(|error| self.cipher(error));
         let said = messages.iter().map(seal).collect::<Result<_, _>>()?;
         let (session_id, turn) = (of.session_id.clone(), turn.to_owned());
-        self.write_along(VaultOp::Remember(Box::new(ConversationLimits { session_id, turn, said, replaces })))
-            .await
+        self.write_lazy(VaultOp::AppendConversation(Box::new(ConversationLimits {
+            session_id,
+            turn,
+            said,
+            replaces,
+        })))
+        .await
     }
 }
 

@@ -34,7 +34,7 @@ use crate::store::connection::Access;
 use crate::store::sqlite_wal::SqliteWal;
 use crate::store::{Store, StoreError, checkpointer, connection};
 use crate::wal::permits::QueuePermits;
-use crate::wal::{ApplierRequest, ReadPoint, Target, Wal, WalPart, WalRecord};
+use crate::wal::{ApplierRequest, ReadPoint, Target, Wal, WalPart, WalPosition, WalRecord};
 
 /// Largest number of queued requests; the next caller waits for a permit.
 const QUEUE: usize = 512;
@@ -47,9 +47,9 @@ pub const EVENTS_KEPT: u64 = 20_000;
 #[derive(Debug)]
 pub struct Vault {
     path: PathBuf,
-    room: QueuePermits,
+    permits: QueuePermits,
     queue: Option<mpsc::Sender<writer::VaultRequest>>,
-    daybook: Wal,
+    wal: Wal,
     /// Seals the vault's records in the WAL.
     wal_key: ContentKey,
     thread: Option<JoinHandle<()>>,
@@ -203,30 +203,30 @@ impl Vault {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&path, &error);
         writer::prepare(&connection).map_err(failed)?;
         let (wal, wal_key) = (store.wal()?, wal_codec::key(&key));
-        let known = writer::known_book(&connection).map_err(failed)?;
+        let known = writer::wal_position(&connection).map_err(failed)?;
         let reader = Mutex::new(connection::open_keyed(&path, &key, Access::Read)?);
         let database = path.clone();
-        let copier = Checkpointer::new(move || connection::open_keyed(&database, &key, Access::Write));
+        let checkpointer = Checkpointer::new(move || connection::open_keyed(&database, &key, Access::Write));
         let (log, path_of_writer) = (SqliteWal::of(&path), path.clone());
         let mut writing = writer::Writer {
             path: path_of_writer,
-            copier,
+            checkpointer,
             connection,
             log,
-            daybook: wal.clone(),
+            wal: wal.clone(),
             shredding: false,
         };
-        let left = wal.left_for_vault();
+        let left = wal.unapplied_for_vault();
         let applied = match (known, &left) {
-            (Some((epoch, applied)), left) if epoch == wal.book() => {
-                left.as_ref().map_or(Ok(applied), |left| writing.post_left(left, applied, &wal_key))?
+            (Some(WalPosition { epoch, applied }), left) if epoch == wal.epoch() => {
+                left.as_ref().map_or(Ok(applied), |left| writing.apply_unapplied(left, applied, &wal_key))?
             }
             (Some(_), Some(_)) => {
                 let what = "it holds records that this vault never had".to_owned();
-                return Err(StoreError::Daybook { path: wal.file().to_owned(), what });
+                return Err(StoreError::WriteAheadLog { path: wal.file().to_owned(), what });
             }
             // No records are left, or they belong to a vault that no longer exists.
-            (_, _) => writing.join(wal.newest())?,
+            (_, _) => writing.bind_wal(wal.newest())?,
         };
         if left.is_some() {
             wal.begin(applied)?;
@@ -243,15 +243,15 @@ impl Vault {
         wal.attach(Target::Vault, move |ask| {
             let work = match ask {
                 ApplierRequest::Sync => writer::VaultOp::Sync,
-                ApplierRequest::Post => writer::VaultOp::Post,
+                ApplierRequest::Commit => writer::VaultOp::Commit,
             };
             drop(requests.send(request(work).0));
         });
         Ok(Self {
             path,
-            room: QueuePermits::of(QUEUE),
+            permits: QueuePermits::of(QUEUE),
             queue: Some(queue),
-            daybook: wal,
+            wal,
             wal_key,
             thread: Some(thread),
             reader,
@@ -277,54 +277,54 @@ impl Vault {
     /// Writes a batch; returns when it is durable.
     pub async fn write(&self, batch: VaultBatch) -> Result<(), StoreError> {
         let part = self.part(batch, false).await?;
-        if self.daybook.fits(part.bytes.len()) {
-            self.daybook.write(WalRecord { ledger: None, vault: Some(part.into_part()) }).await
+        if self.wal.fits(part.bytes.len()) {
+            self.wal.write(WalRecord { ledger: None, vault: Some(part.into_part()) }).await
         } else {
-            self.daybook.written().await;
-            part.past_the_book()?.await.map_err(|_| StoreError::Closed)?
+            self.wal.wait_all_durable().await;
+            part.bypass_wal()?.await.map_err(|_| StoreError::Closed)?
         }
     }
 
     /// Prepares a batch for writing.
-    pub async fn part(&self, batch: VaultBatch, more_soon: bool) -> Result<VaultPart, StoreError> {
-        self.prepare(writer::VaultOp::Batch(Box::new(batch)), more_soon).await
+    pub async fn part(&self, batch: VaultBatch, more_follows: bool) -> Result<VaultPart, StoreError> {
+        self.prepare(writer::VaultOp::Batch(Box::new(batch)), more_follows).await
     }
 
     /// Queues an operation without flushing it: it is on disk before every later record.
-    async fn write_along(&self, work: writer::VaultOp) -> Result<(), StoreError> {
+    async fn write_lazy(&self, work: writer::VaultOp) -> Result<(), StoreError> {
         let part = self.prepare(work, true).await?;
-        if self.daybook.fits(part.bytes.len()) {
-            self.daybook.enqueue_lazy(WalRecord { ledger: None, vault: Some(part.into_part()) }).map(drop)
+        if self.wal.fits(part.bytes.len()) {
+            self.wal.enqueue_lazy(WalRecord { ledger: None, vault: Some(part.into_part()) }).map(drop)
         } else {
-            self.daybook.written().await;
-            part.past_the_book().map(drop)
+            self.wal.wait_all_durable().await;
+            part.bypass_wal().map(drop)
         }
     }
 
-    async fn prepare(&self, work: writer::VaultOp, more_soon: bool) -> Result<VaultPart, StoreError> {
+    async fn prepare(&self, work: writer::VaultOp, more_follows: bool) -> Result<VaultPart, StoreError> {
         let bytes = wal_codec::write(&self.wal_key, &work).map_err(|error| self.cipher(error))?;
         let (mut request, receipt) = request(work);
-        request.more_soon = more_soon;
-        request.ticket = Some(self.room.enter().await);
+        request.more_follows = more_follows;
+        request.permit = Some(self.permits.enter().await);
         let queue = self.queue.clone().ok_or(StoreError::Closed)?;
-        Ok(VaultPart { bytes, request, receipt, queue, wal: self.daybook.clone() })
+        Ok(VaultPart { bytes, request, receipt, queue, wal: self.wal.clone() })
     }
 
     /// Shreds all content of a session. The numbers of its later events continue from the current one.
     pub async fn forget(&self, session_id: &str) -> Result<(), StoreError> {
         self.send(writer::VaultOp::Forget(session_id.to_owned())).await?;
         // The WAL holds the content and the key too.
-        self.daybook.zero_fill().await
+        self.wal.zero_fill().await
     }
 
     /// Executes an operation without the WAL; returns when it is on disk.
     async fn send(&self, work: writer::VaultOp) -> Result<(), StoreError> {
-        self.daybook.written().await;
+        self.wal.wait_all_durable().await;
         let (mut request, receipt) = request(work);
-        request.ticket = Some(self.room.enter().await);
+        request.permit = Some(self.permits.enter().await);
         let queue = self.queue.as_ref().ok_or(StoreError::Closed)?;
         queue.send(request).map_err(|_| StoreError::Closed)?;
-        self.daybook.mark_bypassed(Target::Vault);
+        self.wal.mark_bypassed(Target::Vault);
         receipt.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -343,7 +343,8 @@ impl Vault {
             });
         };
         if ahead {
-            self.send(writer::VaultOp::Trim { session_id: session_id.to_owned(), next_entry }).await?;
+            self.send(writer::VaultOp::TruncateEvents { session_id: session_id.to_owned(), next_entry })
+                .await?;
         }
         let (fresh, key) = match key {
             Some(key) => (false, key),
@@ -411,7 +412,7 @@ impl Vault {
     }
 
     fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        self.read_as_of(self.daybook.reached(), read)
+        self.read_as_of(self.wal.read_point(), read)
     }
 
     /// Reads once everything up to `as_of` is applied. It may see more.
@@ -420,7 +421,7 @@ impl Vault {
         as_of: ReadPoint,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.daybook.wait_applied_to(Target::Vault, as_of);
+        self.wal.wait_applied_to(Target::Vault, as_of);
         let reader = self.reader.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         read(&reader).map_err(|error| StoreError::from_sqlite(&self.path, &error))
     }
@@ -432,8 +433,8 @@ impl Vault {
 
 impl Drop for Vault {
     fn drop(&mut self) {
-        self.daybook.flush();
-        self.daybook.detach(Target::Vault);
+        self.wal.flush();
+        self.wal.detach(Target::Vault);
         self.queue = None;
         if let Some(thread) = self.thread.take() {
             // The thread does not panic. If it did, there is nothing left to wait for.
@@ -466,12 +467,12 @@ impl VaultPart {
     pub fn into_part(self) -> WalPart {
         let Self { bytes, request, queue, .. } = self;
         // If the writer has ended, the vault is closed; the WAL reports it.
-        let post = move |number| drop(queue.send(writer::VaultRequest { number: Some(number), ..request }));
-        WalPart { bytes, post: Box::new(post) }
+        let send = move |number| drop(queue.send(writer::VaultRequest { number: Some(number), ..request }));
+        WalPart { bytes, send: Box::new(send) }
     }
 
     /// Sends it to the writer without the WAL. It is on disk once the receipt says so.
-    pub fn past_the_book(self) -> Result<writer::VaultReceipt, StoreError> {
+    pub fn bypass_wal(self) -> Result<writer::VaultReceipt, StoreError> {
         self.queue.send(self.request).map_err(|_| StoreError::Closed)?;
         self.wal.mark_bypassed(Target::Vault);
         Ok(self.receipt)
@@ -480,7 +481,7 @@ impl VaultPart {
 
 fn request(work: writer::VaultOp) -> (writer::VaultRequest, writer::VaultReceipt) {
     let (answer, receipt) = oneshot::channel();
-    (writer::VaultRequest { work, number: None, more_soon: false, ticket: None, answer }, receipt)
+    (writer::VaultRequest { work, number: None, more_follows: false, permit: None, answer }, receipt)
 }
 
 type VaultSession = (Option<ContentKey>, u64, bool);

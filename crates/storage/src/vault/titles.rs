@@ -40,7 +40,7 @@ impl Vault {
         let Some((Some(key), ..)) = found else { return Ok(()) };
         let body = key.seal(title.as_bytes(), CONTEXT).map_err(|error| self.cipher(error))?;
         let session_id = session_id.to_owned();
-        self.write_along(VaultOp::Entitle(Box::new(TitleUpdate { session_id, body }))).await
+        self.write_lazy(VaultOp::SetTitle(Box::new(TitleUpdate { session_id, body }))).await
     }
 
     /// The title of a session.

@@ -41,7 +41,7 @@ pub(super) fn write(key: &ContentKey, work: &VaultOp) -> Result<Vec<u8>, CipherE
                 text(&mut out, sealed);
             }
         }
-        VaultOp::Remember(own) => {
+        VaultOp::AppendConversation(own) => {
             out.push(APPEND_CONVERSATION);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, own.turn.as_bytes());
@@ -49,12 +49,12 @@ pub(super) fn write(key: &ContentKey, work: &VaultOp) -> Result<Vec<u8>, CipherE
             number(&mut out, own.said.len() as u64);
             own.said.iter().for_each(|message| text(&mut out, message));
         }
-        VaultOp::Entitle(own) => {
+        VaultOp::SetTitle(own) => {
             out.push(SET_TITLE);
             text(&mut out, own.session_id.as_bytes());
             text(&mut out, &own.body);
         }
-        VaultOp::Trim { .. } | VaultOp::Forget(_) | VaultOp::Sync | VaultOp::Post => {}
+        VaultOp::TruncateEvents { .. } | VaultOp::Forget(_) | VaultOp::Sync | VaultOp::Commit => {}
     }
     key.seal(&out, CONTEXT)
 }
@@ -90,7 +90,7 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<VaultOp> {
             for _ in 0..rest.number()? {
                 messages.push(rest.text()?.to_vec());
             }
-            Some(VaultOp::Remember(Box::new(ConversationLimits {
+            Some(VaultOp::AppendConversation(Box::new(ConversationLimits {
                 session_id,
                 turn,
                 said: messages,
@@ -99,7 +99,7 @@ pub(super) fn read(key: &ContentKey, sealed: &[u8]) -> Option<VaultOp> {
         }
         SET_TITLE => {
             let (session_id, body) = (rest.string()?, rest.text()?.to_vec());
-            Some(VaultOp::Entitle(Box::new(TitleUpdate { session_id, body })))
+            Some(VaultOp::SetTitle(Box::new(TitleUpdate { session_id, body })))
         }
         _ => None,
     }

@@ -17,7 +17,7 @@ use crate::store::StoreError;
 use crate::store::checkpointer::Checkpointer;
 use crate::store::sqlite_wal::SqliteWal;
 use crate::wal::permits::Permit;
-use crate::wal::{Target, UnappliedRecords, Wal, WalEpoch};
+use crate::wal::{Target, UnappliedRecords, Wal, WalEpoch, WalPosition};
 
 /// Largest number of requests in one commit.
 const MAX_BATCH: usize = 256;
@@ -51,17 +51,17 @@ const TABLES: &str = "
 
 pub(super) enum VaultOp {
     Batch(Box<VaultBatch>),
-    Trim {
+    TruncateEvents {
         session_id: String,
         next_entry: u64,
     },
     Forget(String),
-    Remember(Box<ConversationLimits>),
-    Entitle(Box<TitleUpdate>),
+    AppendConversation(Box<ConversationLimits>),
+    SetTitle(Box<TitleUpdate>),
     /// Syncs the database with every earlier request.
     Sync,
     /// Commits every earlier request.
-    Post,
+    Commit,
 }
 
 pub(super) type VaultReceipt = oneshot::Receiver<Result<(), StoreError>>;
@@ -71,9 +71,9 @@ pub(super) struct VaultRequest {
     /// Its sequence number in the WAL. Without one it is durable when the database is synced.
     pub(super) number: Option<u64>,
     /// The caller sends more soon and does not wait for this commit.
-    pub(super) more_soon: bool,
+    pub(super) more_follows: bool,
     /// The permit that it holds while it is queued.
-    pub(super) ticket: Option<Permit>,
+    pub(super) permit: Option<Permit>,
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
@@ -103,16 +103,16 @@ const APPLIED: &str = "
         number INTEGER NOT NULL
     ) STRICT;";
 
-/// The WAL epoch that was applied to the vault, and the newest applied record.
-pub(super) fn known_book(connection: &Connection) -> rusqlite::Result<Option<(WalEpoch, u64)>> {
+/// How far the vault has applied the WAL.
+pub(super) fn wal_position(connection: &Connection) -> rusqlite::Result<Option<WalPosition>> {
     let row = connection.query_row("SELECT book, number FROM posted", [], |row| {
-        Ok((WalEpoch(row.get(0)?), row.get::<_, u64>(1)?))
+        Ok(WalPosition { epoch: WalEpoch(row.get(0)?), applied: row.get(1)? })
     });
     row.optional()
 }
 
 /// Binds the vault to this WAL epoch; it has applied everything up to `number`.
-pub(super) fn join(connection: &Connection, epoch: WalEpoch, number: u64) -> rusqlite::Result<()> {
+pub(super) fn bind_wal(connection: &Connection, epoch: WalEpoch, number: u64) -> rusqlite::Result<()> {
     let mut replace =
         connection.prepare_cached("INSERT OR REPLACE INTO posted (id, book, number) VALUES (0, ?1, ?2)")?;
     replace.execute(params![epoch.0, number]).map(drop)
@@ -123,10 +123,10 @@ pub(super) struct Writer {
     pub(super) path: PathBuf,
     // Declared before the connection, so that it is dropped first: the last connection to close cleans up the database's
     // side files, and the checkpointer may have one of its own.
-    pub(super) copier: Checkpointer,
+    pub(super) checkpointer: Checkpointer,
     pub(super) connection: Connection,
     pub(super) log: SqliteWal,
-    pub(super) daybook: Wal,
+    pub(super) wal: Wal,
     /// SQLite's log still holds pages from before a shredding.
     pub(super) shredding: bool,
 }
@@ -137,7 +137,7 @@ pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<VaultRequest>, f
     let mut failure: Option<String> = None;
     while let Ok(first) = requests.recv() {
         let batch = gather(first, requests);
-        if batch.iter().all(|request| matches!(request.work, VaultOp::Post)) {
+        if batch.iter().all(|request| matches!(request.work, VaultOp::Commit)) {
             // Every earlier request is committed.
             continue;
         }
@@ -155,7 +155,7 @@ pub(super) fn run(mut writer: Writer, requests: &mpsc::Receiver<VaultRequest>, f
             });
         }
         if failure.is_none() {
-            let copied = writer.copier.go_on(&writer.connection);
+            let copied = writer.checkpointer.advance(&writer.connection);
             writer.note_failure(&copied, &mut failure, failed);
         }
     }
@@ -173,7 +173,7 @@ fn gather(first: VaultRequest, requests: &mpsc::Receiver<VaultRequest>) -> Vec<V
     while batch.len() < MAX_BATCH {
         let next = match requests.try_recv() {
             Ok(next) => next,
-            Err(_) if batch.last().is_some_and(|last| last.more_soon) => {
+            Err(_) if batch.last().is_some_and(|last| last.more_follows) => {
                 match requests.recv_timeout(until.saturating_duration_since(Instant::now())) {
                     Ok(next) => next,
                     Err(_) => break,
@@ -196,21 +196,22 @@ impl Writer {
         if let (Err(error), None) = (result, &failure) {
             *failure = Some(error.to_string());
             failed.store(true, Ordering::Relaxed);
-            self.daybook.fail(error);
+            self.wal.fail(error);
         }
     }
 
     fn commit(&mut self, batch: &[VaultRequest]) -> Result<(), StoreError> {
         let applied = batch.iter().filter_map(|request| request.number).max();
         self.write(batch, applied)?;
-        self.copier.wrote(batch.iter().map(|request| request.work.bytes()).sum::<u64>() + COMMIT_OVERHEAD);
-        if batch.iter().any(|request| request.number.is_none() && !matches!(request.work, VaultOp::Post)) {
+        self.checkpointer
+            .wrote(batch.iter().map(|request| request.work.bytes()).sum::<u64>() + COMMIT_OVERHEAD);
+        if batch.iter().any(|request| request.number.is_none() && !matches!(request.work, VaultOp::Commit)) {
             self.log.sync()?;
         }
         let bypassed = batch.iter().filter(|request| request.bypasses_the_wal()).count();
-        self.daybook.mark_applied(Target::Vault, applied, bypassed);
+        self.wal.mark_applied(Target::Vault, applied, bypassed);
         if batch.iter().any(|request| matches!(request.work, VaultOp::Sync)) {
-            self.daybook.mark_synced(Target::Vault);
+            self.wal.mark_synced(Target::Vault);
         }
         self.shredding |= batch.iter().any(|request| matches!(request.work, VaultOp::Forget(_)));
         if self.shredding {
@@ -223,7 +224,7 @@ impl Writer {
     /// Commits a batch, once the WAL has it.
     fn write(&self, batch: &[VaultRequest], newest: Option<u64>) -> Result<(), StoreError> {
         let failed = |error: rusqlite::Error| StoreError::from_sqlite(&self.path, &error);
-        if batch.iter().all(|request| matches!(request.work, VaultOp::Sync | VaultOp::Post)) {
+        if batch.iter().all(|request| matches!(request.work, VaultOp::Sync | VaultOp::Commit)) {
             return Ok(());
         }
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
@@ -231,18 +232,18 @@ impl Writer {
             apply(&self.connection, &request.work).map_err(failed)?;
         }
         if let Some(newest) = newest {
-            join(&self.connection, self.daybook.book(), newest).map_err(failed)?;
+            bind_wal(&self.connection, self.wal.epoch(), newest).map_err(failed)?;
             // Nothing that could still be lost becomes visible to readers.
-            if !self.daybook.wait_durable(newest) {
-                return Err(self.daybook.refusal());
+            if !self.wal.wait_durable(newest) {
+                return Err(self.wal.refusal());
             }
         }
         self.connection.execute_batch("COMMIT").map_err(failed)
     }
 
     /// Binds the vault to the current WAL epoch; it has applied everything up to `number`.
-    pub(super) fn join(&mut self, number: u64) -> Result<u64, StoreError> {
-        let joined = join(&self.connection, self.daybook.book(), number);
+    pub(super) fn bind_wal(&mut self, number: u64) -> Result<u64, StoreError> {
+        let joined = bind_wal(&self.connection, self.wal.epoch(), number);
         joined.map_err(|error| StoreError::from_sqlite(&self.path, &error))?;
         self.log.sync()?;
         Ok(number)
@@ -250,35 +251,35 @@ impl Writer {
 
     /// Applies the records that the WAL holds and the vault, which has applied everything up to `applied`, does not. Returns
     /// the newest applied record.
-    pub(super) fn post_left(
+    pub(super) fn apply_unapplied(
         &mut self,
         left: &UnappliedRecords,
         applied: u64,
         wal_key: &ContentKey,
     ) -> Result<u64, StoreError> {
-        let path = self.daybook.file().to_owned();
-        let unfit = |what: String| StoreError::Daybook { path: path.clone(), what };
+        let path = self.wal.file().to_owned();
+        let unusable = |what: String| StoreError::WriteAheadLog { path: path.clone(), what };
         if applied < left.base {
-            return Err(unfit("it continues from a newer state than the vault has".to_owned()));
+            return Err(unusable("it continues from a newer state than the vault has".to_owned()));
         }
         let has = left.records.last().map_or(applied, |last| last.number.max(applied));
         if left.stray > has {
-            return Err(unfit("a frame in it cannot be read, and newer frames follow it".to_owned()));
+            return Err(unusable("a frame in it cannot be read, and newer frames follow it".to_owned()));
         }
         for record in left.records.iter().filter(|record| record.number > applied) {
             let number = record.number;
             let work = wal_codec::read(wal_key, &record.vault)
-                .ok_or_else(|| unfit(format!("its record {number} does not open")))?;
+                .ok_or_else(|| unusable(format!("its record {number} does not open")))?;
             let request = VaultRequest {
                 work,
                 number: Some(number),
-                more_soon: false,
-                ticket: None,
+                more_follows: false,
+                permit: None,
                 answer: oneshot::channel().0,
             };
             match self.write(&[request], Some(number)) {
                 Err(StoreError::Damaged { what, .. }) => {
-                    return Err(unfit(format!("its record {number} does not fit: {what}")));
+                    return Err(unusable(format!("its record {number} does not fit: {what}")));
                 }
                 written => written?,
             }
@@ -290,13 +291,13 @@ impl Writer {
     /// Syncs the database: everything that was committed is on disk when this returns.
     fn sync(&mut self) -> Result<(), StoreError> {
         self.log.sync()?;
-        self.daybook.mark_synced(Target::Vault);
+        self.wal.mark_synced(Target::Vault);
         Ok(())
     }
 
     /// Checkpoints and truncates SQLite's log. Returns false if a reader blocked it.
     fn truncate(&mut self) -> Result<bool, StoreError> {
-        self.copier.settle()?;
+        self.checkpointer.settle()?;
         let busy: i64 = self
             .connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
@@ -307,7 +308,7 @@ impl Writer {
 
 impl VaultRequest {
     fn bypasses_the_wal(&self) -> bool {
-        self.number.is_none() && !matches!(self.work, VaultOp::Sync | VaultOp::Post)
+        self.number.is_none() && !matches!(self.work, VaultOp::Sync | VaultOp::Commit)
     }
 }
 
@@ -320,9 +321,9 @@ impl VaultOp {
                 let events = batch.events.iter().map(|(_, _, sealed)| sealed.len());
                 contents.chain(events).sum::<usize>() as u64
             }
-            Self::Remember(own) => conversation::bytes(own),
-            Self::Entitle(own) => own.body.len() as u64,
-            Self::Trim { .. } | Self::Forget(_) | Self::Sync | Self::Post => 0,
+            Self::AppendConversation(own) => conversation::bytes(own),
+            Self::SetTitle(own) => own.body.len() as u64,
+            Self::TruncateEvents { .. } | Self::Forget(_) | Self::Sync | Self::Commit => 0,
         }
     }
 }
@@ -330,7 +331,7 @@ impl VaultOp {
 fn apply(connection: &Connection, work: &VaultOp) -> rusqlite::Result<()> {
     match work {
         VaultOp::Batch(batch) => write(connection, batch)?,
-        VaultOp::Trim { session_id, next_entry } => {
+        VaultOp::TruncateEvents { session_id, next_entry } => {
             if let Some(session) = session(connection, session_id)? {
                 connection
                     .prepare_cached("DELETE FROM events WHERE place >= ?1 << 32 AND place < (?1 + 1) << 32 AND after_entry >= ?2")?
@@ -338,9 +339,9 @@ fn apply(connection: &Connection, work: &VaultOp) -> rusqlite::Result<()> {
             }
         }
         VaultOp::Forget(session_id) => forget(connection, session_id)?,
-        VaultOp::Remember(own) => conversation::write(connection, own)?,
-        VaultOp::Entitle(own) => titles::write(connection, own)?,
-        VaultOp::Sync | VaultOp::Post => {}
+        VaultOp::AppendConversation(own) => conversation::write(connection, own)?,
+        VaultOp::SetTitle(own) => titles::write(connection, own)?,
+        VaultOp::Sync | VaultOp::Commit => {}
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ impl WalFile {
         self.at >= CAPACITY / 2
     }
 
-    /// Appends a frame. It is on disk when this returns.
+    /// Appends a frame and syncs it (fdatasync). It is on disk when this returns.
     pub(super) fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         let end = self.at + frame.len() as u64;
         // When the file grows, blocks for the next frames are allocated too.

@@ -43,15 +43,15 @@ impl Flusher {
 
 impl Wal {
     /// Queues a record and wakes the flush thread. Returns its sequence number at once.
-    pub fn enqueue_background(&self, page: WalRecord) -> Result<u64, StoreError> {
-        let number = self.enqueue(page, false)?;
+    pub fn enqueue_background(&self, record: WalRecord) -> Result<u64, StoreError> {
+        let number = self.enqueue(record, false)?;
         self.wake_flusher();
         Ok(number)
     }
 
     /// Wakes the thread to flush every queued record. False if no thread could be started: then the waiters flush.
     pub(super) fn wake_flusher(&self) -> bool {
-        let wake = self.0.scribe.wake.get_or_init(|| {
+        let wake = self.0.flusher.wake.get_or_init(|| {
             let (wake, woken) = mpsc::channel();
             let wal = Arc::downgrade(&self.0);
             let flusher = move || {
@@ -69,7 +69,7 @@ impl Wal {
 
     /// Waits until a record of [`Self::enqueue_background`] is durable.
     pub async fn wait_flushed_in_background(&self, number: u64) -> Result<(), StoreError> {
-        if self.0.scribe.is_there() {
+        if self.0.flusher.is_there() {
             self.completion(number).await
         } else {
             self.wait_durable_async(number).await
@@ -78,7 +78,7 @@ impl Wal {
 
     /// Flushes up to this record if there is no leader. Otherwise the flush thread will do it; without one, this waits.
     pub(crate) fn flush_lazy(&self, number: u64) {
-        if !self.0.scribe.is_there() {
+        if !self.0.flusher.is_there() {
             return self.flush_to(number);
         }
         while self.0.marks.is_durable(number).is_none() && self.flush_as_leader() {}
@@ -95,12 +95,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (wal, _) = Wal::open(&Home::at(folder.path()), None).unwrap();
         wal.write(WalRecord::default()).await.unwrap();
-        assert!(!wal.0.scribe.is_there(), "the waiter wrote as the leader");
+        assert!(!wal.0.flusher.is_there(), "the waiter wrote as the leader");
         for _ in 0..2 * AVERAGED_FRAMES {
-            wal.0.scribe.record_latency(Duration::from_secs(1));
+            wal.0.flusher.record_latency(Duration::from_secs(1));
         }
         wal.write(WalRecord::default()).await.unwrap();
-        assert!(wal.0.scribe.is_there());
+        assert!(wal.0.flusher.is_there());
     }
 
     #[test]

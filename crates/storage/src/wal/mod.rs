@@ -54,6 +54,14 @@ impl WalEpoch {
     }
 }
 
+/// How far a database has applied the WAL. A database without one was closed cleanly and does not need the WAL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WalPosition {
+    pub(crate) epoch: WalEpoch,
+    /// The newest record that it has applied.
+    pub(crate) applied: u64,
+}
+
 /// One record as recovery reads it at startup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnappliedRecord {
@@ -66,7 +74,7 @@ pub(crate) struct UnappliedRecord {
 /// writer once it has a sequence number.
 pub struct WalPart {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) post: Box<dyn FnOnce(u64) + Send>,
+    pub(crate) send: Box<dyn FnOnce(u64) + Send>,
 }
 
 impl std::fmt::Debug for WalPart {
@@ -101,15 +109,15 @@ pub struct Wal(Arc<WalInner>);
 #[derive(Debug)]
 struct WalInner {
     path: PathBuf,
-    book: WalEpoch,
+    epoch: WalEpoch,
     queue: Mutex<WalQueue>,
-    desk: Mutex<WriterState>,
+    writer_state: Mutex<WriterState>,
     marks: Watermarks,
     ledger: Mutex<Applier>,
     vault: Mutex<Applier>,
     failure: OnceLock<WalFailure>,
     /// Flushes records that have no waiter.
-    scribe: Flusher,
+    flusher: Flusher,
 }
 
 /// What the WAL asks of the writer of a database.
@@ -118,7 +126,7 @@ pub(crate) enum ApplierRequest {
     /// Sync what it has applied.
     Sync,
     /// Commit without waiting for more: a reader waits.
-    Post,
+    Commit,
 }
 
 /// The writer of a database, as the WAL reaches it.
@@ -147,16 +155,16 @@ struct WalQueue {
     leading: bool,
     next: u64,
     /// Records that an earlier daemon left for the vault. They must be applied before anything overwrites them.
-    left: Option<UnappliedRecords>,
+    unapplied: Option<UnappliedRecords>,
     /// No further records are accepted.
     closed: bool,
 }
 
 struct QueuedRecord {
     number: u64,
-    page: WalRecord,
+    record: WalRecord,
     /// Overwrite the whole WAL once everything in it is applied.
-    wipe: bool,
+    zero_fill: bool,
 }
 
 impl std::fmt::Debug for QueuedRecord {
@@ -168,53 +176,53 @@ impl std::fmt::Debug for QueuedRecord {
 /// What the leader works with.
 #[derive(Debug)]
 struct WriterState {
-    pen: WalFile,
+    file: WalFile,
     /// The newest record sent to each database's writer.
-    handed: CheckpointBase,
+    sent: CheckpointBase,
     /// The newest record that each database had on disk when the WAL was last rewound.
     base: CheckpointBase,
     /// The databases were asked to sync since the last rewind.
-    asked: bool,
+    sync_requested: bool,
 }
 
 impl Wal {
     /// Whether a record of this size goes through the WAL.
     pub fn fits(&self, bytes: usize) -> bool {
-        bytes <= MAX_RECORD_BYTES && self.queue().left.is_none()
+        bytes <= MAX_RECORD_BYTES && self.queue().unapplied.is_none()
     }
 
     /// Writes a record. It is durable when this returns.
-    pub(crate) async fn write(&self, page: WalRecord) -> Result<(), StoreError> {
-        self.flush_or_zero_fill(page, false).await
+    pub(crate) async fn write(&self, record: WalRecord) -> Result<(), StoreError> {
+        self.flush_or_zero_fill(record, false).await
     }
 
     /// Overwrites the WAL with zeros once everything in it is applied.
     pub(crate) async fn zero_fill(&self) -> Result<(), StoreError> {
-        if self.queue().left.is_none() {
+        if self.queue().unapplied.is_none() {
             self.flush_or_zero_fill(WalRecord::default(), true).await
         } else {
             Ok(())
         }
     }
 
-    async fn flush_or_zero_fill(&self, page: WalRecord, wipe: bool) -> Result<(), StoreError> {
-        let number = self.enqueue(page, wipe)?;
+    async fn flush_or_zero_fill(&self, record: WalRecord, zero_fill: bool) -> Result<(), StoreError> {
+        let number = self.enqueue(record, zero_fill)?;
         self.wait_durable_async(number).await
     }
 
     /// Waits until every record with a sequence number is durable, or the WAL has failed.
-    pub async fn written(&self) {
+    pub async fn wait_all_durable(&self) {
         // The next write returns the error.
         let _ = self.wait_durable_async(self.newest()).await;
     }
 
     /// Waits until this record is durable. On a fast disk the caller becomes the leader if there is none.
     pub async fn wait_durable_async(&self, number: u64) -> Result<(), StoreError> {
-        if self.0.scribe.disk_is_slow() && self.wake_flusher() {
+        if self.0.flusher.disk_is_slow() && self.wake_flusher() {
             return self.completion(number).await;
         }
         loop {
-            let completed = self.0.marks.told();
+            let completed = self.0.marks.completion();
             tokio::pin!(completed);
             // From here on no notification is missed.
             completed.as_mut().enable();
@@ -261,7 +269,7 @@ impl Wal {
 
     async fn completion(&self, number: u64) -> Result<(), StoreError> {
         loop {
-            let completed = self.0.marks.told();
+            let completed = self.0.marks.completion();
             tokio::pin!(completed);
             completed.as_mut().enable();
             if let Some(written) = self.0.marks.is_durable(number) {
@@ -273,49 +281,49 @@ impl Wal {
 
     /// Queues a record without flushing it: it is written before every later record, or when a caller waits for it. Returns
     /// its sequence number.
-    pub fn enqueue_lazy(&self, page: WalRecord) -> Result<u64, StoreError> {
-        self.enqueue(page, false)
+    pub fn enqueue_lazy(&self, record: WalRecord) -> Result<u64, StoreError> {
+        self.enqueue(record, false)
     }
 
     /// The newest records and direct requests of both databases.
-    pub(crate) fn reached(&self) -> ReadPoint {
-        self.0.marks.reached()
+    pub(crate) fn read_point(&self) -> ReadPoint {
+        self.0.marks.read_point()
     }
 
     /// Waits until readers of this database see everything that was written so far. If the WAL has failed, they see what was
     /// applied until then.
-    pub(crate) fn wait_applied(&self, side: Target) {
-        self.wait_applied_to(side, self.reached());
+    pub(crate) fn wait_applied(&self, target: Target) {
+        self.wait_applied_to(target, self.read_point());
     }
 
-    /// Waits until readers of this database see everything up to `reached`.
-    pub(crate) fn wait_applied_to(&self, side: Target, reached: ReadPoint) {
+    /// Waits until readers of this database see everything up to `point`.
+    pub(crate) fn wait_applied_to(&self, target: Target, point: ReadPoint) {
         loop {
             let seen = self.0.marks.frames();
-            if self.0.marks.is_applied(side, reached) {
+            if self.0.marks.is_applied(target, point) {
                 return;
             }
             if !self.flush_as_leader() {
-                self.request(side, ApplierRequest::Post);
-                self.0.marks.wait_applied(side, reached, seen);
+                self.request(target, ApplierRequest::Commit);
+                self.0.marks.wait_applied(target, point, seen);
             }
         }
     }
 
     /// Gives a record its sequence number and queues it.
-    fn enqueue(&self, page: WalRecord, wipe: bool) -> Result<u64, StoreError> {
+    fn enqueue(&self, record: WalRecord, zero_fill: bool) -> Result<u64, StoreError> {
         let mut queue = self.queue();
         if queue.closed || self.0.failure.get().is_some() {
             return Err(self.refusal());
         }
         let number = queue.next;
         queue.next += 1;
-        for (side, part) in [(Target::Ledger, &page.ledger), (Target::Vault, &page.vault)] {
+        for (target, part) in [(Target::Ledger, &record.ledger), (Target::Vault, &record.vault)] {
             if part.is_some() {
-                self.0.marks.mark_taken(side, number);
+                self.0.marks.mark_taken(target, number);
             }
         }
-        queue.waiting.push_back(QueuedRecord { number, page, wipe });
+        queue.waiting.push_back(QueuedRecord { number, record, zero_fill });
         Ok(number)
     }
 
@@ -329,7 +337,7 @@ impl Wal {
             queue.leading = true;
             let mut bytes = 0;
             let full = |waiting: &QueuedRecord| {
-                bytes += waiting.page.bytes();
+                bytes += waiting.record.bytes();
                 bytes >= FRAME_BYTES
             };
             let take = queue.waiting.iter().position(full).map_or(queue.waiting.len(), |last| last + 1);
@@ -346,7 +354,7 @@ impl Wal {
         }
         drop(queue);
         match written {
-            Ok(()) => self.0.marks.durable(last),
+            Ok(()) => self.0.marks.mark_durable(last),
             Err(_) => self.0.marks.fail(),
         }
         true
@@ -356,54 +364,55 @@ impl Wal {
     fn write_frame(&self, waiting: Vec<QueuedRecord>) -> Result<(), WalFailure> {
         let first = waiting.first().map_or(0, |first| first.number);
         let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
-        let mut frame = frame::begin(waiting.len(), waiting.iter().map(|waiting| waiting.page.bytes()).sum());
-        let (mut posts, mut wipe) = (Vec::with_capacity(2 * waiting.len()), false);
-        for QueuedRecord { number, page, wipe: wipes } in waiting {
+        let mut frame =
+            frame::begin(waiting.len(), waiting.iter().map(|waiting| waiting.record.bytes()).sum());
+        let (mut parts, mut zero_fill) = (Vec::with_capacity(2 * waiting.len()), false);
+        for QueuedRecord { number, record, zero_fill: is_zero_fill } in waiting {
             let bytes = |part| Option::as_ref(part).map_or(&[][..], |part: &WalPart| &part.bytes);
-            frame::push(&mut frame, bytes(&page.ledger), bytes(&page.vault));
-            posts.extend(page.ledger.map(|part| (Target::Ledger, number, part.post)));
-            posts.extend(page.vault.map(|part| (Target::Vault, number, part.post)));
-            wipe |= wipes;
+            frame::push(&mut frame, bytes(&record.ledger), bytes(&record.vault));
+            parts.extend(record.ledger.map(|part| (Target::Ledger, number, part.send)));
+            parts.extend(record.vault.map(|part| (Target::Vault, number, part.send)));
+            zero_fill |= is_zero_fill;
         }
         let mut state = self.writer_state();
         let state = &mut *state;
-        if !state.pen.has_room(frame.len()) {
-            self.sync_sides(state)?;
-            state.pen.rewind();
-            state.begun();
+        if !state.file.has_room(frame.len()) {
+            self.sync_databases(state)?;
+            state.file.rewind();
+            state.mark_rewound();
         }
-        frame::finish(&mut frame, &self.0.book, state.base, first, count);
+        frame::finish(&mut frame, &self.0.epoch, state.base, first, count);
         // The database writers work in parallel with the disk; they commit once the frame is durable.
-        for (side, number, post) in posts {
-            match side {
-                Target::Ledger => state.handed.ledger = number,
-                Target::Vault => state.handed.vault = number,
+        for (target, number, send) in parts {
+            match target {
+                Target::Ledger => state.sent.ledger = number,
+                Target::Vault => state.sent.vault = number,
             }
-            post(number);
+            send(number);
         }
         let failed = |error: std::io::Error| failure(&self.0.path, &error);
         let began = Instant::now();
-        state.pen.write(&frame).map_err(failed)?;
-        self.0.scribe.record_latency(began.elapsed());
-        if wipe {
+        state.file.write(&frame).map_err(failed)?;
+        self.0.flusher.record_latency(began.elapsed());
+        if zero_fill {
             // The database writers wait for this before they commit.
-            self.0.marks.durable(first + u64::from(count) - 1);
-            self.sync_sides(state)?;
-            state.pen.zero_fill().map_err(failed)?;
-            state.begun();
-        } else if state.pen.is_half_full() && !std::mem::replace(&mut state.asked, true) {
+            self.0.marks.mark_durable(first + u64::from(count) - 1);
+            self.sync_databases(state)?;
+            state.file.zero_fill().map_err(failed)?;
+            state.mark_rewound();
+        } else if state.file.is_half_full() && !std::mem::replace(&mut state.sync_requested, true) {
             // Sync early, so that little is left to sync when the file is full.
-            self.ask_syncs();
+            self.request_syncs();
         }
         Ok(())
     }
 
     /// Syncs both databases: every record that was sent to a writer is on disk in its database when this returns.
-    fn sync_sides(&self, state: &WriterState) -> Result<(), WalFailure> {
-        self.ask_syncs();
-        for (side, number) in [(Target::Ledger, state.handed.ledger), (Target::Vault, state.handed.vault)] {
-            let unattached = matches!(*self.applier(side), Applier::Unattached);
-            if !unattached && !self.0.marks.wait_synced(side, number) {
+    fn sync_databases(&self, state: &WriterState) -> Result<(), WalFailure> {
+        self.request_syncs();
+        for (target, number) in [(Target::Ledger, state.sent.ledger), (Target::Vault, state.sent.vault)] {
+            let unattached = matches!(*self.applier(target), Applier::Unattached);
+            if !unattached && !self.0.marks.wait_synced(target, number) {
                 let why = "a database could not be written";
                 return Err(self.0.failure.get().cloned().unwrap_or(WalFailure::Elsewhere(why.to_owned())));
             }
@@ -411,15 +420,15 @@ impl Wal {
         Ok(())
     }
 
-    fn ask_syncs(&self) {
-        for side in [Target::Ledger, Target::Vault] {
-            self.request(side, ApplierRequest::Sync);
+    fn request_syncs(&self) {
+        for target in [Target::Ledger, Target::Vault] {
+            self.request(target, ApplierRequest::Sync);
         }
     }
 
     /// Sends a request to the writer of this database.
-    pub(crate) fn request(&self, side: Target, what: ApplierRequest) {
-        if let Applier::There(request) = &*self.applier(side) {
+    pub(crate) fn request(&self, target: Target, what: ApplierRequest) {
+        if let Applier::There(request) = &*self.applier(target) {
             request(what);
         }
     }
@@ -430,18 +439,18 @@ impl Wal {
     }
 
     /// Counts a request that is sent to this database without the WAL.
-    pub(crate) fn mark_bypassed(&self, side: Target) {
-        self.0.marks.mark_bypassed(side);
+    pub(crate) fn mark_bypassed(&self, target: Target) {
+        self.0.marks.mark_bypassed(target);
     }
 
-    /// Readers of this database see every record up to `number`, and `past` more requests that bypassed the WAL.
-    pub(crate) fn mark_applied(&self, side: Target, number: Option<u64>, past: usize) {
-        self.0.marks.mark_applied(side, number, past);
+    /// Readers of this database see every record up to `number`, and `bypassed` more requests that bypassed the WAL.
+    pub(crate) fn mark_applied(&self, target: Target, number: Option<u64>, bypassed: usize) {
+        self.0.marks.mark_applied(target, number, bypassed);
     }
 
     /// Everything that this database has applied is on disk.
-    pub(crate) fn mark_synced(&self, side: Target) {
-        self.0.marks.mark_synced(side);
+    pub(crate) fn mark_synced(&self, target: Target) {
+        self.0.marks.mark_synced(target);
     }
 
     /// A database failed: nothing is acknowledged from here on.
@@ -471,11 +480,11 @@ impl Wal {
     }
 
     fn writer_state(&self) -> MutexGuard<'_, WriterState> {
-        self.0.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.writer_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn applier(&self, side: Target) -> MutexGuard<'_, Applier> {
-        let applier = match side {
+    fn applier(&self, target: Target) -> MutexGuard<'_, Applier> {
+        let applier = match target {
             Target::Ledger => &self.0.ledger,
             Target::Vault => &self.0.vault,
         };
@@ -485,9 +494,9 @@ impl Wal {
 
 impl WriterState {
     /// Notes a rewind: everything that was written is on disk in the databases.
-    const fn begun(&mut self) {
-        self.base = self.handed;
-        self.asked = false;
+    const fn mark_rewound(&mut self) {
+        self.base = self.sent;
+        self.sync_requested = false;
     }
 }
 

@@ -11,11 +11,14 @@ use super::flusher::Flusher;
 use super::frame::CheckpointBase;
 use super::watermarks::{Target, Watermarks};
 use super::{
-    Applier, ApplierRequest, UnappliedRecord, Wal, WalEpoch, WalInner, WalQueue, WriterState, failure, file,
-    frame,
+    Applier, ApplierRequest, UnappliedRecord, Wal, WalEpoch, WalInner, WalPosition, WalQueue, WriterState,
+    failure, file, frame,
 };
 use crate::home::Home;
 use crate::store::StoreError;
+
+/// The name of the WAL's file in the home folder.
+const FILE_NAME: &str = "daybook";
 
 /// Largest number of WAL files kept in quarantine.
 const MAX_ASIDE: usize = 100;
@@ -33,7 +36,7 @@ pub(crate) struct UnappliedRecords {
 impl Wal {
     /// The path of the WAL of `home`.
     pub(crate) fn path(home: &Home) -> PathBuf {
-        home.root().join("daybook")
+        home.root().join(FILE_NAME)
     }
 
     /// Reads the epoch and the records in the WAL of `home`, if it can be read. Changes nothing.
@@ -49,7 +52,7 @@ impl Wal {
         if !path.try_exists().map_err(failed)? {
             return Ok(None);
         }
-        let names = (1..=MAX_ASIDE).map(|n| home.root().join(format!("daybook.aside-{n}")));
+        let names = (1..=MAX_ASIDE).map(|n| home.root().join(format!("{FILE_NAME}.aside-{n}")));
         let Some(aside) = names.into_iter().find(|name| !name.exists()) else {
             return Err(failed(std::io::Error::other("there are too many quarantined files already")));
         };
@@ -57,15 +60,15 @@ impl Wal {
         Ok(Some(aside))
     }
 
-    /// Opens the WAL of `home`, whose lock the caller holds. `known` is the epoch that the ledger was applied from and the
-    /// newest applied record; none after a clean shutdown. Returns the records that the ledger has not applied yet.
+    /// Opens the WAL of `home`, whose lock the caller holds. `known` is how far the ledger has applied it; none after a clean
+    /// shutdown. Returns the records that the ledger has not applied yet.
     pub(crate) fn open(
         home: &Home,
-        known: Option<(WalEpoch, u64)>,
+        known: Option<WalPosition>,
     ) -> Result<(Self, Vec<UnappliedRecord>), StoreError> {
         let path = Self::path(home);
         let failed = |error: std::io::Error| StoreError::from(failure(&path, &error));
-        let damaged = |what: &str| StoreError::Daybook { path: path.clone(), what: what.to_owned() };
+        let damaged = |what: &str| StoreError::WriteAheadLog { path: path.clone(), what: what.to_owned() };
         let is_missing = !std::fs::metadata(&path).is_ok_and(|found| found.len() > 0);
         if known.is_some() && is_missing {
             return Err(damaged("it is missing, and the records acknowledged last may exist only there"));
@@ -77,48 +80,48 @@ impl Wal {
         let applied = match (known, scan.begun) {
             (None, None) if scan.blank => 0,
             (None, _) => return Err(damaged("it holds records that this log never had")),
-            (Some((epoch, _)), Some((id, _))) if epoch != id => {
+            (Some(known), Some((epoch, _))) if known.epoch != epoch => {
                 return Err(damaged("it belongs to another log"));
             }
-            (Some((_, applied)), Some((_, base))) if applied < base.ledger => {
+            (Some(known), Some((_, base))) if known.applied < base.ledger => {
                 return Err(damaged("it continues from a newer state than the log has"));
             }
-            (Some((epoch, applied)), _)
-                if scan.has_lost(epoch, applied, |record| !record.ledger.is_empty()) =>
+            (Some(known), _)
+                if scan.has_lost(known.epoch, known.applied, |record| !record.ledger.is_empty()) =>
             {
                 return Err(damaged("a frame in it cannot be read, and newer frames follow it"));
             }
-            (Some((_, applied)), _) => applied,
+            (Some(known), _) => known.applied,
         };
         let last = scan.records.last().map_or(applied, |last| last.number.max(applied));
-        let left = known.and_then(|(epoch, _)| left_for_vault(&scan, epoch));
-        let epoch = match (known, &left) {
-            (Some((epoch, _)), Some(_)) => epoch,
+        let unapplied = known.and_then(|known| unapplied_for_vault(&scan, known.epoch));
+        let epoch = match (known, &unapplied) {
+            (Some(known), Some(_)) => known.epoch,
             _ => WalEpoch::generate().map_err(failed)?,
         };
-        let pen = WalFile::open(&path).map_err(failed)?;
-        let handed = CheckpointBase { ledger: last, vault: last };
+        let file = WalFile::open(&path).map_err(failed)?;
+        let sent = CheckpointBase { ledger: last, vault: last };
         let marks = Watermarks::default();
         marks.begin_at(last);
         let queue =
-            WalQueue { waiting: VecDeque::new(), leading: false, next: last + 1, left, closed: false };
+            WalQueue { waiting: VecDeque::new(), leading: false, next: last + 1, unapplied, closed: false };
         let shared = WalInner {
             path,
-            book: epoch,
+            epoch,
             queue: Mutex::new(queue),
-            desk: Mutex::new(WriterState { pen, handed, base: handed, asked: false }),
+            writer_state: Mutex::new(WriterState { file, sent, base: sent, sync_requested: false }),
             marks,
             ledger: Mutex::default(),
             vault: Mutex::default(),
             failure: OnceLock::new(),
-            scribe: Flusher::default(),
+            flusher: Flusher::default(),
         };
-        let unapplied = |record: &UnappliedRecord| record.number > applied && !record.ledger.is_empty();
-        Ok((Self(Arc::new(shared)), scan.records.into_iter().filter(unapplied).collect()))
+        let for_ledger = |record: &UnappliedRecord| record.number > applied && !record.ledger.is_empty();
+        Ok((Self(Arc::new(shared)), scan.records.into_iter().filter(for_ledger).collect()))
     }
 
-    pub(crate) fn book(&self) -> WalEpoch {
-        self.0.book
+    pub(crate) fn epoch(&self) -> WalEpoch {
+        self.0.epoch
     }
 
     pub(crate) fn file(&self) -> &Path {
@@ -126,18 +129,18 @@ impl Wal {
     }
 
     /// Attaches the writer of a database: from now on it is asked to sync before a rewind.
-    pub(crate) fn attach(&self, side: Target, ask: impl Fn(ApplierRequest) + Send + Sync + 'static) {
-        *self.applier(side) = Applier::There(Box::new(ask));
+    pub(crate) fn attach(&self, target: Target, ask: impl Fn(ApplierRequest) + Send + Sync + 'static) {
+        *self.applier(target) = Applier::There(Box::new(ask));
     }
 
     /// Detaches the writer of a database: it gets no further records and syncs what it has by itself.
-    pub(crate) fn detach(&self, side: Target) {
-        *self.applier(side) = Applier::Gone;
+    pub(crate) fn detach(&self, target: Target) {
+        *self.applier(target) = Applier::Gone;
     }
 
     /// The records that an earlier daemon left for the vault. Until [`Self::begin`], nothing is written to the WAL.
-    pub(crate) fn left_for_vault(&self) -> Option<UnappliedRecords> {
-        self.queue().left.clone()
+    pub(crate) fn unapplied_for_vault(&self) -> Option<UnappliedRecords> {
+        self.queue().unapplied.clone()
     }
 
     /// Starts writing: everything that was left is applied and on disk in both databases, the vault up to `vault`. A sequence
@@ -148,10 +151,10 @@ impl Wal {
         let last = vault.max(queue.next - 1);
         self.0.marks.begin_at(last);
         queue.next = last + 1;
-        state.handed.vault = vault;
-        state.begun();
-        state.pen.write_clean_marker().map_err(|error| self.broken(&error))?;
-        queue.left = None;
+        state.sent.vault = vault;
+        state.mark_rewound();
+        state.file.write_clean_marker().map_err(|error| self.broken(&error))?;
+        queue.unapplied = None;
         Ok(())
     }
 
@@ -160,15 +163,15 @@ impl Wal {
     pub(crate) fn close(&self) -> bool {
         self.queue().closed = true;
         self.flush();
-        if self.queue().left.is_some() || self.0.failure.get().is_some() {
+        if self.queue().unapplied.is_some() || self.0.failure.get().is_some() {
             return false;
         }
         let mut state = self.writer_state();
-        self.sync_sides(&state).is_ok() && state.pen.write_clean_marker().is_ok()
+        self.sync_databases(&state).is_ok() && state.file.write_clean_marker().is_ok()
     }
 }
 
-fn left_for_vault(scan: &frame::ScanResult, epoch: WalEpoch) -> Option<UnappliedRecords> {
+fn unapplied_for_vault(scan: &frame::ScanResult, epoch: WalEpoch) -> Option<UnappliedRecords> {
     let has_vault_part = |record: &&UnappliedRecord| !record.vault.is_empty();
     let records: Vec<UnappliedRecord> = scan.records.iter().filter(has_vault_part).cloned().collect();
     let strays = scan.strays.iter().filter(|(of, _)| *of == epoch).map(|(_, record)| record);

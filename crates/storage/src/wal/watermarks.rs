@@ -52,8 +52,8 @@ pub(crate) struct ReadPoint {
 }
 
 impl ReadPoint {
-    const fn by(self, side: Target) -> Newest {
-        match side {
+    const fn by(self, target: Target) -> Newest {
+        match target {
             Target::Ledger => self.ledger,
             Target::Vault => self.vault,
         }
@@ -99,18 +99,18 @@ impl Watermarks {
     pub(super) fn begin_at(&self, number: u64) {
         self.update(|state| {
             state.durable = number;
-            for side in [&mut state.ledger, &mut state.vault] {
-                *side = Progress { taken: number, applied: number, synced: number, ..*side };
+            for target in [&mut state.ledger, &mut state.vault] {
+                *target = Progress { taken: number, applied: number, synced: number, ..*target };
             }
         });
     }
 
-    pub(super) fn mark_taken(&self, side: Target, number: u64) {
-        self.lock().of(side).taken = number;
+    pub(super) fn mark_taken(&self, target: Target, number: u64) {
+        self.lock().of(target).taken = number;
     }
 
     /// A leader is done, and everything up to `number` is on disk.
-    pub(super) fn durable(&self, number: u64) {
+    pub(super) fn mark_durable(&self, number: u64) {
         self.update(|state| {
             state.durable = state.durable.max(number);
             state.frames += 1;
@@ -125,7 +125,7 @@ impl Watermarks {
     }
 
     /// Completes when more becomes durable, or the WAL fails, after this call.
-    pub(super) fn told(&self) -> tokio::sync::futures::Notified<'_> {
+    pub(super) fn completion(&self) -> tokio::sync::futures::Notified<'_> {
         self.completion.notified()
     }
 
@@ -133,22 +133,22 @@ impl Watermarks {
         self.lock().frames
     }
 
-    pub(super) fn mark_bypassed(&self, side: Target) {
-        self.lock().of(side).bypassed += 1;
+    pub(super) fn mark_bypassed(&self, target: Target) {
+        self.lock().of(target).bypassed += 1;
     }
 
-    pub(super) fn mark_applied(&self, side: Target, number: Option<u64>, past: usize) {
+    pub(super) fn mark_applied(&self, target: Target, number: Option<u64>, bypassed: usize) {
         self.update(|state| {
-            let own = state.of(side);
+            let own = state.of(target);
             own.applied = own.applied.max(number.unwrap_or(0));
-            own.bypassed_applied += past as u64;
+            own.bypassed_applied += bypassed as u64;
         });
     }
 
     /// Everything that was applied so far is on disk.
-    pub(super) fn mark_synced(&self, side: Target) {
+    pub(super) fn mark_synced(&self, target: Target) {
         self.update(|state| {
-            let own = state.of(side);
+            let own = state.of(target);
             own.synced = own.applied;
         });
     }
@@ -163,15 +163,15 @@ impl Watermarks {
     }
 
     /// The newest record and request of each database.
-    pub(super) fn reached(&self) -> ReadPoint {
+    pub(super) fn read_point(&self) -> ReadPoint {
         let state = self.lock();
         ReadPoint { ledger: state.ledger.newest(), vault: state.vault.newest() }
     }
 
-    /// Whether readers of this database see everything up to `reached`, or never will.
-    pub(super) fn is_applied(&self, side: Target, reached: ReadPoint) -> bool {
+    /// Whether readers of this database see everything up to `point`, or never will.
+    pub(super) fn is_applied(&self, target: Target, point: ReadPoint) -> bool {
         let state = self.lock();
-        state.at(side).has(reached.by(side)) || state.failed
+        state.at(target).has(point.by(target)) || state.failed
     }
 
     /// Waits until everything up to `number` is on disk, or another frame than the `seen` ones was written.
@@ -179,27 +179,27 @@ impl Watermarks {
         self.wait(|state| state.durable >= number || state.frames != seen);
     }
 
-    /// Waits until readers see everything up to `reached`, or another frame than the `seen` ones was written.
-    pub(super) fn wait_applied(&self, side: Target, reached: ReadPoint, seen: u64) {
-        self.wait(|state| state.at(side).has(reached.by(side)) || state.frames != seen);
+    /// Waits until readers see everything up to `point`, or another frame than the `seen` ones was written.
+    pub(super) fn wait_applied(&self, target: Target, point: ReadPoint, seen: u64) {
+        self.wait(|state| state.at(target).has(point.by(target)) || state.frames != seen);
     }
 
     /// Waits until everything up to `number` is on disk in this database. False if the WAL failed before.
-    pub(super) fn wait_synced(&self, side: Target, number: u64) -> bool {
-        self.wait(|state| state.at(side).synced >= number)
+    pub(super) fn wait_synced(&self, target: Target, number: u64) -> bool {
+        self.wait(|state| state.at(target).synced >= number)
     }
 }
 
 impl State {
-    const fn of(&mut self, side: Target) -> &mut Progress {
-        match side {
+    const fn of(&mut self, target: Target) -> &mut Progress {
+        match target {
             Target::Ledger => &mut self.ledger,
             Target::Vault => &mut self.vault,
         }
     }
 
-    const fn at(&self, side: Target) -> &Progress {
-        match side {
+    const fn at(&self, target: Target) -> &Progress {
+        match target {
             Target::Ledger => &self.ledger,
             Target::Vault => &self.vault,
         }

@@ -47,7 +47,7 @@ pub struct Folder {
     /// The agent's workspace on the host.
     pub workspace: PathBuf,
     /// The absolute paths of the additional folders that the command can use.
-    pub further: Vec<String>,
+    pub additional_directories: Vec<String>,
     /// The working folder, open. It is in one of these. It was opened safely; its name may lead elsewhere by now.
     pub folder: OwnedFd,
 }

@@ -151,7 +151,11 @@ impl Exec {
         let wall = self.wall.unwrap_or(Duration::from_secs(default));
         Ok(Launch {
             command: self.command.clone(),
-            cwd: Folder { workspace, further: ground.further().to_vec(), folder },
+            cwd: Folder {
+                workspace,
+                additional_directories: ground.additional_directories().to_vec(),
+                folder,
+            },
             env: env.map(|(name, value)| (name.to_owned(), value)).collect(),
             limits: Limits { wall, output_bytes: OUTPUT_BYTES },
             egress: None,
@@ -193,8 +197,9 @@ pub(super) async fn run(
         let (code, because) = unwanted(why);
         return Err(ToolError::new(code, format!("the command was not started, because {because}")));
     }
-    let further = launch.cwd.further.iter().map(|folder| Resource::Folder(folder.as_str().into()));
-    for reached in std::iter::once(Resource::Workspace).chain(further) {
+    let folders = launch.cwd.additional_directories.iter();
+    let folders = folders.map(|folder| Resource::Folder(folder.as_str().into()));
+    for reached in std::iter::once(Resource::Workspace).chain(folders) {
         trail.read(reached.clone())?;
         trail.write(reached)?;
     }

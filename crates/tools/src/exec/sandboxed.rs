@@ -84,8 +84,11 @@ impl SandboxedLauncher {
             profile.env.insert("HOME".to_owned(), target.to_string_lossy().into_owned());
         }
         profile.workspace = Some(self.worked_in(host, target));
-        let additional_directories =
-            launch.cwd.further.iter().map(|folder| self.worked_in(folder.as_ref(), folder.into()));
+        let additional_directories = launch
+            .cwd
+            .additional_directories
+            .iter()
+            .map(|folder| self.worked_in(folder.as_ref(), folder.into()));
         profile.additional_directories = additional_directories.collect();
         // In Landlock mode a command cannot reach sockets of the host.
         if let (SandboxMode::Full, Some(egress)) = (self.mode, &launch.egress) {
@@ -107,7 +110,7 @@ impl Launcher for SandboxedLauncher {
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
         let limits = profile.limits.clone();
-        let additional_directories = launch.cwd.further.iter().map(Path::new);
+        let additional_directories = launch.cwd.additional_directories.iter().map(Path::new);
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(additional_directories);
         let mut quota = Quota::of_folders(folders, self.max_bytes);
         // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
@@ -200,5 +203,11 @@ fn within(launch: &Launch, target: &Path) -> std::io::Result<PathBuf> {
     }
     let moved =
         || std::io::Error::new(std::io::ErrorKind::NotFound, "its folder was moved out of the workspace");
-    launch.cwd.further.iter().any(|further| folder.starts_with(further)).then_some(folder).ok_or_else(moved)
+    launch
+        .cwd
+        .additional_directories
+        .iter()
+        .any(|directory| folder.starts_with(directory))
+        .then_some(folder)
+        .ok_or_else(moved)
 }

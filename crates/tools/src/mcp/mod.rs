@@ -204,7 +204,8 @@ impl McpServers {
         let mut input = spec.described();
         input["action"] = BY_OPERATOR.into();
         let call = ToolCall { id: format!("mcp-{number:016x}"), name: MCP_SERVER.to_owned(), input };
-        let admission = self.out_of_turn.leave_to_serve(key, call).await.map_err(|barred| barred.message)?;
+        let admission =
+            self.out_of_turn.authorize_mcp_server(key, call).await.map_err(|barred| barred.message)?;
         let verdict = admission.entry();
         if self.socket_service.is_closing() {
             return Err("the daemon is stopping and starts nothing".to_owned());
@@ -230,7 +231,7 @@ impl McpServers {
             }
             Err(_) => McpRecord::ServerNotStarted { server, program, definition },
         };
-        self.out_of_turn.note_server(key, verdict, &record).await;
+        self.out_of_turn.record_mcp_server(key, verdict, &record).await;
         started
     }
 

@@ -22,7 +22,7 @@ async fn a_message_goes_to_agents_and_to_no_channel() {
         let messages = fixture.mailbox.unread(&"scout".parse().unwrap()).unwrap();
         let last = messages.last().unwrap();
         assert_eq!((last.from.as_str(), last.text.as_str()), ("main", "hello"));
-        assert_eq!(done.touched, [Access::Wrote(Resource::Letter(last.id.clone()))]);
+        assert_eq!(done.touched, [Access::Wrote(Resource::MailboxMessage(last.id.clone()))]);
     }
     for (input, code) in [
         (json!({"to": "channel:ops", "text": "a"}), ToolErrorCode::Unavailable),

@@ -103,7 +103,7 @@ fn l1_a_call_is_decided_once_whether_the_agent_asks_or_not() {
             (&called["facts"]["args"]["name"], &called["facts"]["args"]["action"]),
             (&json!("probe"), &json!("write"))
         );
-        // A server's answer is untrusted, whoever made the call.
+        // A server's answer is untrusted, no matter who made the call.
         let shown = bench.desk.place.ok(&["sessions", "show", &session, "--json"]);
         assert!(shown.contains("untrusted"), "{shown}");
         // From now on an approval is needed, despite the permit.

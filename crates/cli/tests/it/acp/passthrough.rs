@@ -344,18 +344,18 @@ async fn additional_directories_are_left_out_for_cli_agents_with_a_notice() {
     let rig = Rig::new(Setting { law: ASK, ..Setting::default() }).await;
     let both = tempfile::tempdir().unwrap();
     let root = both.path().canonicalize().unwrap();
-    let (folder, further) = (root.join("app"), root.join("lib"));
-    for folder in [&folder, &further] {
+    let (folder, additional) = (root.join("app"), root.join("lib"));
+    for folder in [&folder, &additional] {
         std::fs::create_dir(folder).unwrap();
     }
-    let wanted = json!({ "cwd": folder, "mcpServers": [], "additionalDirectories": [further] });
-    let outside = further.join("made.txt").to_str().unwrap().to_owned();
+    let wanted = json!({ "cwd": folder, "mcpServers": [], "additionalDirectories": [additional] });
+    let outside = additional.join("made.txt").to_str().unwrap().to_owned();
     let acts = json!([write("w1", &outside, "by hand"), write("w2", "made.txt", "by hand")]);
     let (_, heard) = plays_in(&rig, wanted, acts).await;
     let told = json!(heard).to_string();
-    let name = further.display();
+    let name = additional.display();
     assert!(told.contains(&format!("works in one folder. Out of its reach: `{name}`.")), "{told}");
-    assert!(!further.join("made.txt").exists());
+    assert!(!additional.join("made.txt").exists());
     assert_eq!(std::fs::read_to_string(folder.join("made.txt")).unwrap_or_default(), "by hand");
     rig.end();
 }

@@ -51,7 +51,7 @@ async fn works(agent: Agent) {
     let seen =
         std::fs::read(daemon.rig.place.home().join("agents/coder/workspace/seen.txt")).unwrap_or_default();
     let seen = String::from_utf8_lossy(&seen);
-    assert!(seen.contains("the-daemon-puts-its-own-in"), "it has no key of its own: {looked:#?}");
+    assert!(seen.contains(tribune_egress::proxy_env::PLACEHOLDER), "it has no key of its own: {looked:#?}");
     assert!(!seen.contains(SECRET));
     daemon.rig.end();
 }

@@ -61,9 +61,9 @@ impl Bench {
         self.editor.call(self.next, method, params)
     }
 
-    fn open(&mut self, further: &Value) -> String {
+    fn open(&mut self, additional: &Value) -> String {
         let cwd = self.desk.project();
-        let wanted = json!({ "cwd": cwd, "mcpServers": [], "additionalDirectories": further });
+        let wanted = json!({ "cwd": cwd, "mcpServers": [], "additionalDirectories": additional });
         let opened = self.call("session/new", &wanted);
         opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned()
     }

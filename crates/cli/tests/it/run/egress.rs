@@ -241,7 +241,8 @@ fn default_model_is_reachable_without_its_key() {
                 -d '{\"model\": \"small\", \"max_tokens\": 16, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}'";
     let ran = site.run(&["--name", "thinks", "-q", "--", "sh", "-c", line]);
     let (head, answer) = ran.out.split_once('\n').unwrap();
-    assert_eq!(head, "small the-daemon-puts-its-own-in http://localhost:4000/v1", "{ran:?}");
+    let placeholder = tribune_egress::proxy_env::PLACEHOLDER;
+    assert_eq!(head, format!("small {placeholder} http://localhost:4000/v1"), "{ran:?}");
     assert!(answer.contains("\"Hello.\""), "{ran:?}");
     let asked = site.log("proxy:nearby", "delivery");
     assert_eq!(

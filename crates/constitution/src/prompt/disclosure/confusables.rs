@@ -7,7 +7,7 @@ use super::automaton::Letter;
 
 /// The letters of a character: mostly one or none, several for a ligature.
 pub(super) fn letters(c: char) -> impl Iterator<Item = Letter> {
-    let mut found = LetterBuffer::default();
+    let mut found = CharBuffer::default();
     if c.is_ascii() {
         found.extend(latin(c));
     } else if let Some(letter) = styled(c) {
@@ -20,12 +20,12 @@ pub(super) fn letters(c: char) -> impl Iterator<Item = Letter> {
 
 /// Room for more letters than any character stands for, except for some words in circles and squares.
 #[derive(Default)]
-struct LetterBuffer {
+struct CharBuffer {
     letters: [Letter; 8],
     count: usize,
 }
 
-impl LetterBuffer {
+impl CharBuffer {
     fn extend(&mut self, letter: Option<Letter>) {
         if let (Some(letter), Some(place)) = (letter, self.letters.get_mut(self.count)) {
             *place = letter;

@@ -46,9 +46,9 @@ impl Project {
         std::fs::read_to_string(self.at(name)).unwrap_or_default()
     }
 
-    fn wanted(&self, further: &[&str]) -> Value {
-        let further: Vec<String> = further.iter().map(|name| self.name(name)).collect();
-        json!({ "cwd": self.name("app"), "mcpServers": [], "additionalDirectories": further })
+    fn wanted(&self, additional: &[&str]) -> Value {
+        let additional: Vec<String> = additional.iter().map(|name| self.name(name)).collect();
+        json!({ "cwd": self.name("app"), "mcpServers": [], "additionalDirectories": additional })
     }
 }
 
@@ -142,7 +142,7 @@ async fn unusable_additional_directories_are_refused_with_a_reason() {
         std::fs::create_dir(folder).unwrap();
     }
     let all = |names: &[&str]| json!(names.iter().map(|name| project.name(name)).collect::<Vec<_>>());
-    for (further, why) in [
+    for (additional, why) in [
         (json!(["lib"]), "not absolute"),
         (json!([project.name("missing")]), "cannot be used"),
         (json!([project.name("lib/a.txt")]), "not a folder"),
@@ -159,10 +159,10 @@ async fn unusable_additional_directories_are_refused_with_a_reason() {
         (json!([7]), "a list of paths"),
     ] {
         let mut wanted = project.wanted(&[]);
-        wanted["additionalDirectories"] = further.clone();
+        wanted["additionalDirectories"] = additional.clone();
         let refused = editor.call("session/new", wanted).await;
-        assert_eq!(code(&refused), -32602, "{further}");
-        assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{further}: {refused}");
+        assert_eq!(code(&refused), -32602, "{additional}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{additional}: {refused}");
     }
     // A directory that is named twice is used once, and the session's own folder is not an additional one.
     let session = opened(&mut editor, project.wanted(&["lib", "app", "lib/", "to-app-above"])).await;
@@ -354,8 +354,8 @@ async fn grant_for_a_command_covers_only_its_set_of_directories() {
     editor.answer(prompt).await;
     let same = opened(&mut editor, project.wanted(&["lib"])).await;
     assert_eq!(editor.prompt(&same, &line).await["result"]["stopReason"], "end_turn");
-    for further in [&[][..], &["docs"], &["lib", "docs"]] {
-        let other = opened(&mut editor, project.wanted(further)).await;
+    for additional in [&[][..], &["docs"], &["lib", "docs"]] {
+        let other = opened(&mut editor, project.wanted(additional)).await;
         let prompt = editor.send_prompt(&other, &line).await;
         let question = editor.permission_request().await;
         editor.choose(&question, "deny").await;
@@ -440,8 +440,8 @@ async fn additional_directories_are_terms_of_the_session() {
     let prompt = editor.send_prompt(&session, &write("w.txt", "one")).await;
     let question = editor.permission_request().await;
     let mut other = Editor::ready(&daemon).await;
-    for further in [&[][..], &["docs"]] {
-        let mut wanted = project.wanted(further);
+    for additional in [&[][..], &["docs"]] {
+        let mut wanted = project.wanted(additional);
         wanted["sessionId"] = session.clone().into();
         let refused = other.call("session/load", wanted).await;
         assert_eq!(code(&refused), -32602, "{refused}");

@@ -40,9 +40,9 @@ async fn model_is_told_once_about_additional_directories() {
     let upstream = upstream().await;
     let daemon = start(home(), &models(&upstream, "")).await;
     let mut editor = Editor::ready(&daemon).await;
-    let further = tempfile::tempdir().unwrap();
-    let name = super::path(&further);
-    std::fs::write(further.path().join("notes.txt"), "in the further folder").unwrap();
+    let additional = tempfile::tempdir().unwrap();
+    let name = super::path(&additional);
+    std::fs::write(additional.path().join("notes.txt"), "in the further folder").unwrap();
     let wanted = json!({ "cwd": "/workspace", "mcpServers": [], "additionalDirectories": [name] });
     let opened = editor.call("session/new", wanted).await;
     let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();

@@ -77,20 +77,20 @@ async fn l1_writes_in_an_autorun_folder_require_approval() {
         ("cached", ".cargo", "registry.txt", false),
         ("plain", "src", "tasks.json", false),
         ("kept-apart", ".claude/worktrees/one", "main.rs", false),
-        ("further", ".vscode", "launch.json", true),
+        ("additional", ".vscode", "launch.json", true),
     ];
     for (name, folder, file, _) in cases {
         std::fs::create_dir_all(root.join(folder)).unwrap();
-        let at = if name == "further" { root.join(folder).join(file) } else { file.into() };
+        let at = if name == "additional" { root.join(folder).join(file) } else { file.into() };
         let call = json!({ "path": at, "content": "x" });
         home.write(&format!("scenes/{name}.scene"), &format!("# Writes a file\ncall write {call}\n"));
     }
     let daemon = TestDaemon::start_at(home, &config()).await;
     let mut editor = Editor::ready(&daemon).await;
     for (name, folder, file, is_asked) in cases {
-        let cwd = if name == "further" { root.join("src") } else { root.join(folder) };
-        let further = if name == "further" { vec![root.join(folder)] } else { Vec::new() };
-        let wanted = json!({ "cwd": cwd, "mcpServers": [], "additionalDirectories": further });
+        let cwd = if name == "additional" { root.join("src") } else { root.join(folder) };
+        let additional = if name == "additional" { vec![root.join(folder)] } else { Vec::new() };
+        let wanted = json!({ "cwd": cwd, "mcpServers": [], "additionalDirectories": additional });
         let opened = editor.call("session/new", wanted).await;
         let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
         editor.call("session/set_mode", json!({ "sessionId": session, "modeId": "approve-all" })).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use tribune_constitution::{Constitution, Facts, ToolManifest, check};
 use tribune_governance::policy_files;
-use tribune_records::approval::grant::args_of;
+use tribune_records::approval::call_args::args_of;
 use tribune_testkit::TempHome;
 
 use super::fences::{Fence, fences, rows};

@@ -18,13 +18,13 @@ pub struct HookSubject {
 }
 
 impl HookSubject {
-    pub(crate) fn of(standing: &PolicyContext) -> Self {
-        let key = &standing.key;
+    pub(crate) fn of(context: &PolicyContext) -> Self {
+        let key = &context.key;
         Self {
             agent_id: key.agent().to_string(),
             session_key: key.to_string(),
             kind: if key.is_subagent() { SessionKind::Subagent } else { SessionKind::Main },
-            labels: standing.labels,
+            labels: context.labels,
         }
     }
 }

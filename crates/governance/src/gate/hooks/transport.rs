@@ -91,7 +91,7 @@ async fn post(url: &Url, body: &[u8]) -> Result<Vec<u8>, String> {
     bounded(answer)
 }
 
-/// Returns a boxed future: the types of the HTTP library are nested too deep for the compiler where a turn is spawned.
+/// Returns a `BoxFuture`: the types of the HTTP library are nested too deep for the compiler where a turn is spawned.
 fn begin(url: &Url, body: &[u8]) -> reqwest::Result<BoxFuture<'static, reqwest::Result<Response>>> {
     let client = Client::builder()
         .http1_only()
