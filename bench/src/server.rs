@@ -94,7 +94,7 @@ impl Drop for DaemonProcess {
 
 /// Runs in the daemon process: serves `home` until standard input ends.
 pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
-    memory::ask_for_small_pages();
+    memory::disable_huge_pages();
     let mut config = Config::load(&Home::at(home).root().join("config.json5"))?;
     config.gateway.address = "127.0.0.1:0".parse()?;
     config.gateway.drain = Duration::from_secs(1);
@@ -105,7 +105,7 @@ pub(crate) fn serve(home: &str) -> Result<(), Box<dyn Error>> {
     runtime.block_on(async {
         let daemon = Daemon::start(&Home::at(home), &config, Arc::new(SystemClock)).await?;
         println!("{}", daemon.address());
-        memory::let_go_of_code();
+        memory::drop_code_pages();
         let ended =
             tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
         let _ = ended.await?;

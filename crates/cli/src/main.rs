@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox_enter::if_asked() {
         return code;
     }
-    tribune_daemon::memory::ask_for_small_pages();
+    tribune_daemon::memory::disable_huge_pages();
     let args = match Cli::try_parse() {
         Ok(args) => args,
         Err(error) => return error::usage(&error),

@@ -86,7 +86,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOu
     }
     raise_descriptor_limit();
     telemetry::start(home.root(), &config.log).map_err(CliError::file(home.root().join("logs/gateway")))?;
-    telemetry::hush_panics();
+    telemetry::log_panics();
     init::create_missing_files(home)?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -121,7 +121,7 @@ async fn serve(home: &Home, config: &Config, output: &mut Output) -> Result<Comm
     };
     // A report that cannot be printed does not stop the daemon.
     let _ = report.print(output);
-    memory::let_go_of_code();
+    memory::drop_code_pages();
 
     stop.next().await;
     let seconds = config.gateway.drain.as_secs();

@@ -3,14 +3,14 @@
 use std::fs;
 
 /// Disables transparent huge pages, which would multiply the resident memory of a daemon that is mostly idle. Call it first.
-pub fn ask_for_small_pages() {
+pub fn disable_huge_pages() {
     // Best effort: a failure only costs memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// Drops the resident pages of the program's code and constants, most of which only the start needs. Pages that are used again
 /// are loaded from the page cache.
-pub fn let_go_of_code() {
+pub fn drop_code_pages() {
     // Best effort: a failure only costs memory.
     let (Ok(maps), Ok(program)) = (fs::read_to_string("/proc/self/smaps"), fs::read_link("/proc/self/exe"))
     else {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_program_still_runs_after_dropping_its_code() {
-        let_go_of_code();
+        drop_code_pages();
         assert!(fs::read_to_string("/proc/self/maps").unwrap().lines().count() > 3);
     }
 }

@@ -36,7 +36,7 @@ pub fn start(root: &Path, config: &LogConfig) -> io::Result<()> {
 }
 
 /// Logs only the source location of a panic. Its message may quote user data, so it is dropped.
-pub fn hush_panics() {
+pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, ToString::to_string);
         tracing::error!(place, "something panicked");

@@ -28,7 +28,7 @@ pub struct GatewayLimits {
     pub max_connections: usize,
     pub max_message_bytes: usize,
     pub idle: Duration,
-    pub patience: Timeouts,
+    pub timeouts: Timeouts,
 }
 
 /// How long the peer of a connection may take. Only tests need other values, so the configuration does not have them.
@@ -83,7 +83,7 @@ impl Names {
 #[derive(Debug)]
 pub struct Gateway {
     pub(crate) api: Api,
-    pub(crate) doorman: Authenticator,
+    pub(crate) authenticator: Authenticator,
     pub(crate) names: Names,
     pub(crate) limits: GatewayLimits,
     /// The principal of a caller that proved nothing; `None` if anonymous callers are refused.
@@ -99,7 +99,7 @@ pub struct Gateway {
 #[derive(Debug)]
 pub struct Parts {
     pub api: Api,
-    pub doorman: Authenticator,
+    pub authenticator: Authenticator,
     pub names: Names,
     pub limits: GatewayLimits,
     pub anonymous: Option<Principal>,
@@ -108,15 +108,25 @@ pub struct Parts {
 
 impl Gateway {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { api, doorman, names, limits, anonymous, stopping } = parts;
+        let Parts { api, authenticator, names, limits, anonymous, stopping } = parts;
         let (tasks, metrics) = (api.proxy.tasks.clone(), Arc::clone(&api.proxy.metrics));
         let connection_limit = ConnectionLimit::new(limits.max_connections, Arc::clone(&api.status));
-        Arc::new(Self { api, doorman, names, limits, anonymous, stopping, tasks, metrics, connection_limit })
+        Arc::new(Self {
+            api,
+            authenticator,
+            names,
+            limits,
+            anonymous,
+            stopping,
+            tasks,
+            metrics,
+            connection_limit,
+        })
     }
 
     /// Resolves the token of a request to its principal. The connection counts as that principal's from then on.
     pub(crate) fn check_token(&self, token: &str, request: &Extensions) -> Result<Principal, ApiError> {
-        let who = self.doorman.check_token(token).inspect_err(|_| self.metrics.auth_failed())?;
+        let who = self.authenticator.check_token(token).inspect_err(|_| self.metrics.auth_failed())?;
         if let Some(slot) = request.get::<Arc<ConnectionSlot>>() {
             slot.is_of(who.standing());
         }

@@ -67,7 +67,7 @@ impl Gateway {
     async fn connection(&self, stream: TcpStream, router: Router, slot: Arc<ConnectionSlot>) {
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(self.limits.patience.head)
+            .header_read_timeout(self.limits.timeouts.head)
             .max_buf_size(64 << 10)
             .keep_alive(true);
         let router = TowerToHyperService::new(router);

@@ -115,7 +115,7 @@ impl Connection {
         let mut heard = Instant::now();
         let mut ping = tokio::time::interval_at(opened + PING_EVERY, PING_EVERY);
         let idle = self.gateway.limits.idle;
-        let Timeouts { authenticate, slow_reader, .. } = self.gateway.limits.patience;
+        let Timeouts { authenticate, slow_reader, .. } = self.gateway.limits.timeouts;
         let stopping = self.gateway.stopping.clone();
         let slot = Arc::clone(&self.slot);
         let end: Option<CloseFrame> = loop {
@@ -248,7 +248,7 @@ impl Connection {
         let answered = match request.method.as_str() {
             "auth.challenge" => request.no_params().and_then(|()| self.challenge()),
             "auth.token" => match request.params::<AuthToken>() {
-                Ok(auth) => self.authenticated(self.gateway.doorman.check_token(&auth.token)),
+                Ok(auth) => self.authenticated(self.gateway.authenticator.check_token(&auth.token)),
                 Err(error) => Err(error),
             },
             "auth.agent" => match request.params::<AuthAgent>() {
@@ -287,14 +287,14 @@ impl Connection {
         getrandom::fill(&mut nonce).map_err(|error| ApiError::new("internal", error.to_string()))?;
         let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
         self.nonce = Some(nonce.clone());
-        rpc::value(Challenge { nonce, audience: self.gateway.doorman.audience().to_owned() })
+        rpc::value(Challenge { nonce, audience: self.gateway.authenticator.audience().to_owned() })
     }
 
     fn check_agent(&mut self, proof: &AuthAgent) -> Result<Principal, ApiError> {
         // A nonce is good for one attempt.
         let nonce = self.nonce.take().filter(|nonce| hex::<32>(nonce).is_some());
         let nonce = nonce.ok_or_else(|| ApiError::params("ask for a challenge first: auth.challenge"))?;
-        self.gateway.doorman.check_agent(&nonce, proof, &self.gateway.api.agents)
+        self.gateway.authenticator.check_agent(&nonce, proof, &self.gateway.api.agents)
     }
 
     fn authenticated(&mut self, checked: Result<Principal, ApiError>) -> Result<Value, ApiError> {

@@ -60,12 +60,13 @@ use workspace_dir::Workspace;
 
 use crate::mcp::McpServers;
 pub use exec::{
-    Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, Operand, ResolveError, Resolved,
-    SandboxedLauncher, UnsandboxedLauncher, resolve,
+    Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, SandboxedLauncher,
+    UnsandboxedLauncher,
 };
 pub use gateway_status::StatusReport;
 pub use schedules::{Due, Full, Schedule, ScheduleFile, Schedules, When};
-pub use spawn::{NoSpawner, Spawned, Spawner};
+use spawn::NoSpawner;
+pub use spawn::{Spawned, Spawner};
 pub use web::Egress;
 
 pub use exec::watched;
@@ -91,7 +92,7 @@ pub const NAMES: [&str; 15] = [
 
 /// The time limit of a call that sets none. A search of everything it may read takes one or two seconds; the rest allows
 /// for a slow disk.
-pub const WALL_TIME: Duration = Duration::from_secs(30);
+pub(crate) const WALL_TIME: Duration = Duration::from_secs(30);
 
 /// Whether an agent is in the roster.
 pub type KnownAgent = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;

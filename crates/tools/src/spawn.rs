@@ -35,7 +35,7 @@ pub struct Spawned {
 
 /// Creates no sub-agents.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct NoSpawner;
+pub(super) struct NoSpawner;
 
 #[async_trait]
 impl Spawner for NoSpawner {

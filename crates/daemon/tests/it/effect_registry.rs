@@ -19,7 +19,7 @@ enum By {
 
 /// The effects of each file. `docs/adr` and the guide of the law explain the gate; `gate::Admission` proves it by
 /// types.
-const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
+const REGISTRY: [(&str, &[(Effect, By)]); 72] = [
     ("cli/src/agents.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/approvals/draft.rs", &[(Effect::Starts, By::Operator), (Effect::Writes, By::Operator)]),
     ("cli/src/demo/demo_home.rs", &[(Effect::Writes, By::Operator)]),
@@ -31,7 +31,9 @@ const REGISTRY: [(&str, &[(Effect, By)]); 70] = [
     ("cli/src/ledger/mod.rs", &[(Effect::Writes, By::Operator)]),
     ("cli/src/run/mod.rs", &[(Effect::Starts, By::Operator)]),
     ("client/src/lib.rs", &[(Effect::Reaches, By::Operator)]),
-    ("daemon/src/daemon.rs", &[(Effect::Writes, By::Daemon)]),
+    ("daemon/src/daemon_info.rs", &[(Effect::Writes, By::Daemon)]),
+    ("daemon/src/operator_token.rs", &[(Effect::Writes, By::Daemon)]),
+    ("daemon/src/state_folder.rs", &[(Effect::Writes, By::Daemon)]),
     // Asks the kernel for a route; no packet is sent.
     ("egress/src/net/mod.rs", &[(Effect::Reaches, By::Daemon)]),
     ("egress/src/proxy/network.rs", &[(Effect::Reaches, By::Gate)]),

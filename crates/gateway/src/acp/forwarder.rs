@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tribune_runtime::{RuntimeEvent, SessionKey};
 use tribune_sessions::session::{SessionError, Subscription};
 use tribune_storage::vault::StoredEvent;
-use tribune_tools::mcp::Bringing;
+use tribune_tools::mcp::IfRunning;
 
 use super::client_session::{AgentResponse, ClientSession, Prefetched, TurnFailure};
 use super::connection::Connection;
@@ -44,13 +44,13 @@ impl Connection {
             // A running forwarder means that the session is open. A global stop ends the MCP servers; the next prompt after it
             // starts them again.
             if !self.gateway.api.sessions.governance().policy.gate.is_frozen() {
-                let unavailable = self.bring_servers(&binding, Bringing::IfNone).await;
+                let unavailable = self.bring_servers(&binding, IfRunning::Keep).await;
                 self.send_sentences(session, unavailable).await;
             }
             return Ok(binding.key);
         }
         let (folder, _) = self.open(&binding).await?;
-        let unavailable = self.bring_servers(&binding, Bringing::IfNone).await;
+        let unavailable = self.bring_servers(&binding, IfRunning::Keep).await;
         session.binding().left_out.extend(unavailable);
         let after = session.progress.borrow().seq;
         let guard = session.restart_following(after);

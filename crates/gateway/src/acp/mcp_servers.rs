@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tribune_runtime::SessionKey;
-use tribune_tools::mcp::{Bringing, ServerSpec, named_once};
+use tribune_tools::mcp::{IfRunning, ServerSpec, named_once};
 
 use super::client_session::SessionBinding;
 use super::connection::Connection;
@@ -57,12 +57,12 @@ pub(super) fn sent(who: &Principal, params: &Value) -> Result<Sent, Fault> {
 
 impl Connection {
     /// Starts the MCP servers of an open session. Returns sentences about those that are not available.
-    pub(super) async fn bring_servers(&self, binding: &SessionBinding, bringing: Bringing) -> Vec<String> {
+    pub(super) async fn bring_servers(&self, binding: &SessionBinding, if_running: IfRunning) -> Vec<String> {
         let SessionBinding { key, servers, .. } = binding;
         if servers.is_empty() {
             return Vec::new();
         }
-        match self.start_all(key, servers, bringing).await {
+        match self.start_all(key, servers, if_running).await {
             Ok(sentences) => sentences,
             Err(fault) => vec![format!("The session's MCP servers were not started: {}.", fault.message)],
         }
@@ -72,7 +72,7 @@ impl Connection {
         &self,
         key: &SessionKey,
         servers: &[ServerSpec],
-        bringing: Bringing,
+        if_running: IfRunning,
     ) -> Result<Vec<String>, Fault> {
         self.who.operator()?;
         let api = &self.gateway.api;
@@ -82,14 +82,14 @@ impl Connection {
             Ok(vec![format!("{why} Left out: {names}.")])
         };
         if api.sessions.live(key).await?.0 {
-            return match bringing {
-                Bringing::Anew => {
+            return match if_running {
+                IfRunning::Replace => {
                     left_out("A turn is running in this session, with the MCP servers that it had before.")
                 }
-                Bringing::IfNone => Ok(Vec::new()),
+                IfRunning::Keep => Ok(Vec::new()),
             };
         }
-        Ok(api.mcp.bring(&row, servers, bringing).await)
+        Ok(api.mcp.start_all(&row, servers, if_running).await)
     }
 }
 

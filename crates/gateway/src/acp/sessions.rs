@@ -9,7 +9,7 @@ use tribune_records::workspace_roots;
 use tribune_registry::{CLI_BACKENDS, MAIN_AGENT};
 use tribune_runtime::{AgentId, SessionKey, SessionState, native};
 use tribune_storage::store::SessionRow;
-use tribune_tools::mcp::Bringing;
+use tribune_tools::mcp::IfRunning;
 
 use super::client_session::{ClientSession, SessionBinding};
 use super::connection::{Connection, MAX_SESSIONS};
@@ -142,7 +142,7 @@ impl Connection {
             binding.servers = sent.servers.into();
             binding.clone()
         };
-        let unavailable = self.bring_servers(&binding, Bringing::Anew).await;
+        let unavailable = self.bring_servers(&binding, IfRunning::Replace).await;
         session.binding().left_out.extend(sent.left_out.into_iter().chain(unavailable));
     }
 

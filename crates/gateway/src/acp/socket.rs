@@ -82,7 +82,7 @@ async fn serve(
 async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: SendReceiver<Outgoing>) {
     let (mut sink, mut stream) = socket.split();
     let limits = &connection.gateway.limits;
-    let (slow, mut heard) = (limits.patience.slow_reader, Instant::now());
+    let (slow, mut heard) = (limits.timeouts.slow_reader, Instant::now());
     let mut ping = tokio::time::interval_at(heard + PING_EVERY, PING_EVERY);
     let stopping = connection.gateway.stopping.clone();
     let end = loop {

@@ -21,12 +21,12 @@ use super::scripted_model::{Milestone, Probe, ScriptedModel};
 
 /// The native loop as a target.
 #[derive(Debug, Default)]
-pub struct NativeStage {
+pub struct NativeTarget {
     tasks: TaskTracker,
 }
 
 #[async_trait]
-impl ProbeTarget for NativeStage {
+impl ProbeTarget for NativeTarget {
     fn subject(&self, _: Option<&str>) -> Option<String> {
         Some(native::BACKEND.to_owned())
     }
@@ -99,10 +99,10 @@ impl ModelResolver for ScriptedModelResolver {
 
 /// The rehearsal as a target.
 #[derive(Debug)]
-pub struct RehearsalStage;
+pub struct RehearsalTarget;
 
 #[async_trait]
-impl ProbeTarget for RehearsalStage {
+impl ProbeTarget for RehearsalTarget {
     fn subject(&self, _: Option<&str>) -> Option<String> {
         Some(rehearsal::BACKEND.to_owned())
     }

@@ -14,7 +14,7 @@ mod evaluate;
 mod model_socket;
 mod probe_recorder;
 mod probe_run;
-pub mod record;
+mod record;
 mod scripted_model;
 mod scripted_reply;
 mod turn_guard;
@@ -31,7 +31,7 @@ use tribune_ledger::Timestamp;
 use tribune_registry::Agents;
 use tribune_runtime::{AgentId, ErrorKind, RuntimeError, SessionKey};
 
-pub use self::builtin_targets::{NativeStage, RehearsalStage};
+pub use self::builtin_targets::{NativeTarget, RehearsalTarget};
 pub use self::evaluate::Outcome;
 pub use self::probe_run::{Obstacle, ProbeRun, ProbeSetup, ProbeStep, ProbeSubject, ProbeTarget, sweep};
 use self::record::Occasion;
@@ -193,7 +193,7 @@ impl Canaries {
     }
 
     /// Cancels running canaries, and waits for their end.
-    pub async fn leave(&self) {
+    pub async fn close(&self) {
         self.shutdown.cancel();
         self.tasks.close();
         self.tasks.wait().await;

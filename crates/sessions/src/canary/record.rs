@@ -15,7 +15,7 @@ use super::probe_run::{ProbeRun, ProbeSubject};
 /// Why a canary was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Occasion {
+pub(super) enum Occasion {
     Start,
     FirstUse,
     Timer,
@@ -25,40 +25,40 @@ pub enum Occasion {
 
 /// The ledger payload of a finished canary.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CanaryRecord {
-    pub event: String,
-    pub backend: String,
-    pub subject: String,
+struct CanaryRecord {
+    event: String,
+    backend: String,
+    subject: String,
     /// `live`, `not_stopped` or `not_tried`.
-    pub outcome: String,
+    outcome: String,
     /// The action that was not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub what: Option<String>,
-    pub occasion: Occasion,
+    what: Option<String>,
+    occasion: Occasion,
     /// The session that has its calls and their verdicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-    pub constitution_hash: String,
-    pub took_ms: u64,
+    session: Option<String>,
+    constitution_hash: String,
+    took_ms: u64,
 }
 
 /// The ledger payload that sets or clears the mark of a subject. It contains no text of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MarkRecord {
+struct MarkRecord {
     /// `marked` or `mark_cleared`.
-    pub event: String,
-    pub backend: String,
-    pub subject: String,
+    event: String,
+    backend: String,
+    subject: String,
     /// The tool that was executed without permission.
-    pub tool: String,
+    tool: String,
     /// The session in which that is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
+    session: Option<String>,
     /// The principal that cleared it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<String>,
+    by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grounds: Option<Grounds>,
+    grounds: Option<Grounds>,
 }
 
 impl MarkRecord {
@@ -89,7 +89,7 @@ impl Grounds {
 }
 
 /// The ledger entity that has the canaries of a subject.
-pub fn canary_entity(backend: &str, subject: &str) -> String {
+fn canary_entity(backend: &str, subject: &str) -> String {
     format!("canary:{backend}:{subject}")
 }
 

@@ -14,19 +14,19 @@ use crate::canary::{Obstacle, ProbeSetup, ProbeTarget, ScriptedModel};
 const MODEL: &str = "canary";
 
 /// The CLI agents of one backend.
-pub struct CliStage {
+pub struct CliTarget {
     pub cli_agents: Arc<CliAgents>,
     pub backend: CliBackend,
 }
 
-impl std::fmt::Debug for CliStage {
+impl std::fmt::Debug for CliTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("CliStage")
+        f.write_str("CliTarget")
     }
 }
 
 #[async_trait]
-impl ProbeTarget for CliStage {
+impl ProbeTarget for CliTarget {
     fn subject(&self, profile: Option<&str>) -> Option<String> {
         profile.map(str::to_owned)
     }
@@ -66,7 +66,7 @@ impl ProbeTarget for CliStage {
     }
 }
 
-impl CliStage {
+impl CliTarget {
     /// The model of the first agent of a profile, because some agents behave differently with other models.
     fn model(&self, name: &str) -> String {
         let CliAgents { agents, providers, .. } = &*self.cli_agents;

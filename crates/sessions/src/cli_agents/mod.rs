@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use tribune_cli_agents::Profile;
-use tribune_cli_agents::{SpawnedAgent, Spawner};
+use tribune_cli_agents::{SessionMcpServers, SpawnedAgent, Spawner};
 use tribune_config::Sandbox;
 use tribune_constitution::ApprovalMode;
-use tribune_egress::{SessionSocketService, SocketService};
+use tribune_egress::{SessionSocketError, SessionSocketService, SessionSockets, SocketService};
 use tribune_governance::models::Providers;
 use tribune_governance::models::agent_model::model_of;
 use tribune_governance::turn::Governance;
@@ -34,12 +34,12 @@ use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
 use tribune_runtime::{AgentId, ErrorKind, Handle, RuntimeError, SessionKey};
 use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError};
-use tribune_sandbox::{InstanceId, ProgramStreams, SandboxLauncher};
+use tribune_sandbox::{Child, InstanceId, ProgramStreams, SandboxLauncher};
 use tribune_storage::home::Home;
 use tribune_tools::mcp::WRITE_TOOLS;
 use tribune_tools::mcp::{McpEndpoint, McpServers};
 
-pub use self::canary_target::CliStage;
+pub use self::canary_target::CliTarget;
 use self::launch_profile::LaunchSpec;
 use self::process::SandboxedProcess;
 use self::process_count::SandboxProcessCounter;
@@ -108,6 +108,24 @@ struct ResolvedAgent<'a> {
     /// The provider's name of the model; `None` if the agent uses no configured model.
     model: Option<String>,
     play: Option<Arc<ScriptedModel>>,
+}
+
+/// The sockets of an agent that is about to start.
+struct AgentSockets {
+    sockets: SessionSockets,
+    /// The user that the agent runs as and that owns the sockets, if that is not the daemon's own user.
+    user: Option<u32>,
+    /// The MCP servers of its session, if there are any.
+    servers: Option<SessionMcpServers>,
+}
+
+/// An agent whose process has started.
+struct Launched {
+    child: Child,
+    sockets: SessionSockets,
+    conversation: Option<String>,
+    instructions: Option<String>,
+    baseline: Option<AutorunBaseline>,
 }
 
 impl CliAgents {
@@ -218,6 +236,38 @@ impl CliAgents {
             && WRITE_TOOLS.into_iter().any(|tool| self.governance.policy.gate.allows_tool(&row, tool));
         Ok((roots, may_change))
     }
+
+    /// Opens the sockets of an agent: those of its session, or isolated ones with the scripted model of a canary. Refuses when
+    /// the daemon stops.
+    fn open_sockets(
+        &self,
+        session: &Handle,
+        play: Option<&Arc<ScriptedModel>>,
+    ) -> Result<AgentSockets, RuntimeError> {
+        let failed = |error: SessionSocketError| RuntimeError::new(ErrorKind::NotStarted, error.to_string());
+        let socket_service = &self.socket_service;
+        if socket_service.is_closing() {
+            let what = "the daemon is stopping and starts no agents";
+            return Err(RuntimeError::new(ErrorKind::Draining, what));
+        }
+        let endpoint = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
+        let (endpoint, servers) = endpoint.unzip();
+        let sockets = match play {
+            Some(play) => {
+                socket_service.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>)
+            }
+            None => {
+                let servers = endpoint.map(|endpoint| Arc::new(endpoint) as Arc<dyn SocketService>);
+                socket_service.open_serving(&session.key, servers)
+            }
+        };
+        let sockets = sockets.map_err(failed)?;
+        let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);
+        if let Some(user) = user {
+            sockets.give_to(user, user).map_err(failed)?;
+        }
+        Ok(AgentSockets { sockets, user, servers })
+    }
 }
 
 impl std::fmt::Debug for CliAgents {
@@ -239,29 +289,7 @@ impl Spawner for CliAgents {
         let (roots, may_change) = self.workspace(session).await?;
         // The workspace of a canary is writable; otherwise the mount could stop a call that the gate lets pass.
         let may_change = play.is_some() || may_change;
-        let socket_service = &self.socket_service;
-        if socket_service.is_closing() {
-            return Err(RuntimeError::new(
-                ErrorKind::Draining,
-                "the daemon is stopping and starts no agents",
-            ));
-        }
-        let endpoint = if play.is_none() { McpEndpoint::to(&self.mcp, &session.key) } else { None };
-        let (endpoint, servers) = endpoint.unzip();
-        let sockets = match &play {
-            Some(play) => {
-                socket_service.open_isolated(&session.key, Arc::clone(play) as Arc<dyn SocketService>)
-            }
-            None => {
-                let servers = endpoint.map(|endpoint| Arc::new(endpoint) as Arc<dyn SocketService>);
-                socket_service.open_serving(&session.key, servers)
-            }
-        };
-        let sockets = sockets.map_err(|error| failed(error.to_string()))?;
-        let user = rustix::process::geteuid().is_root().then(tribune_sandbox::fresh_user);
-        if let Some(user) = user {
-            sockets.give_to(user, user).map_err(|error| failed(error.to_string()))?;
-        }
+        let AgentSockets { sockets, user, servers } = self.open_sockets(session, play.as_ref())?;
         let spec = LaunchSpec {
             number: self.launches.fetch_add(1, Ordering::Relaxed),
             program: profiles::program_folder(&self.home, &profile),
@@ -283,10 +311,10 @@ impl Spawner for CliAgents {
             // If the caller stops waiting, the child is dropped, which ends the sandbox.
             let child =
                 launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;
-            Ok::<_, String>((child, sockets, conversation, instructions, baseline))
+            Ok::<_, String>(Launched { child, sockets, conversation, instructions, baseline })
         });
         let launched = launching.await.map_err(|_| failed("the daemon is being torn down".to_owned()))?;
-        let (mut child, sockets, conversation, instructions, baseline) =
+        let Launched { mut child, sockets, conversation, instructions, baseline } =
             launched.map_err(|what| failed(format!("{} cannot be started: {what}", profile.title())))?;
         let broken = |error: std::io::Error| {
             failed(format!("the pipes of an agent cannot be used ({error}): try again"))

@@ -27,27 +27,27 @@ const INTERPRETERS: [&str; 18] = [
 
 /// The files that a command would execute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub(crate) struct Resolved {
     /// The path without symbolic links.
-    pub executable: PathBuf,
+    pub(crate) executable: PathBuf,
     /// BLAKE3 of its bytes.
-    pub b3: blake3::Hash,
+    pub(crate) b3: blake3::Hash,
     /// The files among the operands of an interpreter, in order.
-    pub scripts: Vec<Operand>,
+    pub(crate) scripts: Vec<Operand>,
 }
 
 /// A file that is an operand of an interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// The path without symbolic links.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// BLAKE3 of its bytes.
-    pub b3: blake3::Hash,
+    pub(crate) b3: blake3::Hash,
 }
 
 /// Why a command cannot be resolved. Each sentence ends with what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ResolveError {
+pub(crate) enum ResolveError {
     #[error("the command is empty: say what to run")]
     Empty,
     #[error("there is no executable program `{0}`: check its name")]
@@ -61,7 +61,7 @@ pub enum ResolveError {
 }
 
 /// Resolves `words` in `cwd`, with programs looked up in the folders of `path`.
-pub fn resolve(words: &[String], cwd: &Path, path: &str) -> Result<Resolved, ResolveError> {
+pub(crate) fn resolve(words: &[String], cwd: &Path, path: &str) -> Result<Resolved, ResolveError> {
     let (program, operands) = words.split_first().ok_or(ResolveError::Empty)?;
     let found = find(program, cwd, path).ok_or_else(|| ResolveError::NotFound(program.clone()))?;
     let (executable, b3) =

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use executable::{Operand, ResolveError, Resolved, resolve};
+pub(crate) use executable::resolve;
 pub use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
 pub use sandboxed::SandboxedLauncher;

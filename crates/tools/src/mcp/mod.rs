@@ -29,7 +29,7 @@ use tribune_runtime::{SessionKey, ToolCall, ToolSpec};
 use tribune_sandbox::{InstanceId, SandboxLauncher};
 
 pub use self::http_endpoint::McpEndpoint;
-pub use self::server_spec::{MAX_SERVERS, ServerSpec};
+pub use self::server_spec::ServerSpec;
 
 use tribune_config::{Config, Sandbox};
 use tribune_egress::SessionSocketService;
@@ -45,7 +45,7 @@ use self::client::Fault;
 use self::http_endpoint::ExposedTool;
 use self::launch_profile::Site;
 use self::server::{Server, ServerHost, short};
-use self::server_spec::digest;
+use self::server_spec::{MAX_SERVERS, digest};
 use self::tools::{PREFIX, Tool};
 use crate::workspace_of;
 
@@ -88,26 +88,26 @@ pub struct McpServers {
 struct SessionServers {
     /// Unique among all sessions. Never 0.
     generation: u64,
-    wanted: Vec<ServerSpec>,
+    specs: Vec<ServerSpec>,
     ground: WorkspaceRoots,
     servers: Vec<Server>,
 }
 
 impl SessionServers {
     /// Whether these are the requested servers for these roots, all of them running.
-    fn fits(&self, wanted: &[ServerSpec], ground: &WorkspaceRoots) -> bool {
-        let is_whole = self.servers.len() == self.wanted.len() && self.servers.iter().all(Server::is_there);
-        is_whole && self.wanted == wanted && self.ground == *ground
+    fn fits(&self, specs: &[ServerSpec], ground: &WorkspaceRoots) -> bool {
+        let is_whole = self.servers.len() == self.specs.len() && self.servers.iter().all(Server::is_there);
+        is_whole && self.specs == specs && self.ground == *ground
     }
 }
 
-/// Whether to replace servers that already run.
+/// What happens to servers of the session that already run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bringing {
-    /// Replace them: the client opens the session with these.
-    Anew,
-    /// Keep them: the client running these before.
-    IfNone,
+pub enum IfRunning {
+    /// They are replaced: the client opens the session with these.
+    Replace,
+    /// They are kept: the client brought these before.
+    Keep,
 }
 
 impl McpServers {
@@ -143,23 +143,28 @@ impl McpServers {
     }
 
     /// Starts the servers that an operator's client brings for an open session. Returns a sentence for each thing that is missing.
-    pub async fn bring(&self, row: &SessionRow, wanted: &[ServerSpec], bringing: Bringing) -> Vec<String> {
+    pub async fn start_all(
+        &self,
+        row: &SessionRow,
+        specs: &[ServerSpec],
+        if_running: IfRunning,
+    ) -> Vec<String> {
         let Some(standing) = PolicyContext::of(row) else { return Vec::new() };
         let (key, ground) = (Arc::clone(&standing.key), standing.ground());
         let before = self.of(&key);
-        let is_kept = before.as_ref().is_some_and(|before| match bringing {
-            Bringing::Anew => before.fits(wanted, &ground),
-            Bringing::IfNone => before.ground == ground,
+        let is_kept = before.as_ref().is_some_and(|before| match if_running {
+            IfRunning::Replace => before.fits(specs, &ground),
+            IfRunning::Keep => before.ground == ground,
         });
         if is_kept {
             return Vec::new();
         }
         drop(before);
         self.end(&key);
-        let starting = wanted.iter().map(|spec| self.start(row, &key, &ground, spec.clone()));
+        let starting = specs.iter().map(|spec| self.start(row, &key, &ground, spec.clone()));
         let mut servers: Vec<Server> = Vec::new();
         let mut sentences = Vec::new();
-        for (spec, started) in wanted.iter().zip(join_all(starting).await) {
+        for (spec, started) in specs.iter().zip(join_all(starting).await) {
             match started {
                 Ok(server) => {
                     sentences.extend(unoffered(&server));
@@ -172,7 +177,7 @@ impl McpServers {
             }
         }
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
-        let running = SessionServers { generation, wanted: wanted.to_vec(), ground, servers };
+        let running = SessionServers { generation, specs: specs.to_vec(), ground, servers };
         self.sessions().insert((*key).clone(), Arc::new(running));
         sentences
     }
@@ -352,7 +357,7 @@ impl McpServers {
     }
 
     /// Ends every server and waits until they are gone.
-    pub async fn leave(&self) {
+    pub async fn close(&self) {
         self.stop_all();
         self.tasks.close();
         self.tasks.wait().await;

@@ -5,7 +5,7 @@ use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
 
 /// Maximum number of servers of one session.
-pub const MAX_SERVERS: usize = 8;
+pub(super) const MAX_SERVERS: usize = 8;
 
 /// Maximum bytes of a command and of all its arguments, and the maximum number of arguments.
 const MAX_COMMAND_BYTES: usize = 4096;
