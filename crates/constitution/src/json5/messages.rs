@@ -75,24 +75,20 @@ fn suggest(name: &str, known: &[String], what: &str) -> String {
     suggestion(name, &known, what)
 }
 
-/// The message for a text that is not JSON5. Without a position, the text has no value at all.
-pub(super) fn syntax_message(code: ErrorCode, has_position: bool) -> String {
-    let opened = match code {
-        ErrorCode::EofParsingValue if !has_position => {
-            return "the file contains no configuration: write at least `{}`, or remove it".to_owned();
-        }
-        ErrorCode::EofParsingArray => "a list",
-        ErrorCode::EofParsingComment => "a comment",
-        ErrorCode::EofParsingObject => "an object",
-        ErrorCode::EofParsingEscapeSequence | ErrorCode::EofParsingString => "a string",
-        ErrorCode::EofParsingIdentifier => "a key",
+/// What a text ends in the middle of, if that is the error.
+pub(super) fn unfinished(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::EofParsingArray => Some("a list"),
+        ErrorCode::EofParsingComment => Some("a comment"),
+        ErrorCode::EofParsingObject => Some("an object"),
+        ErrorCode::EofParsingEscapeSequence | ErrorCode::EofParsingString => Some("a string"),
+        ErrorCode::EofParsingIdentifier => Some("a key"),
         ErrorCode::EofParsingBool
         | ErrorCode::EofParsingNull
         | ErrorCode::EofParsingNumber
-        | ErrorCode::EofParsingValue => "a value",
-        other => return format!("this is not valid JSON5 ({other}): correct the text here"),
-    };
-    format!("the file ends in the middle of {opened}: complete it, and close what is opened here")
+        | ErrorCode::EofParsingValue => Some("a value"),
+        _ => None,
+    }
 }
 
 /// The rest of a sentence about a value of the wrong type.

@@ -15,11 +15,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use ::json5::Position;
+use ::json5::{ErrorCode, Position};
 use serde::de::DeserializeOwned;
 
 use self::lenient::ReadError;
-use self::messages::{error_text, message_of, syntax_message};
+use self::messages::{error_text, message_of, unfinished};
 use self::tree::{LocateTarget, locate, walk};
 use crate::text::sanitize;
 
@@ -77,7 +77,7 @@ pub(crate) fn read<T: DeserializeOwned>(
         Ok(())
     };
     let tree = walk(text, MAX_DEPTH, &note_duplicate)
-        .map_err(|error| ReadFailure::whole(syntax_error(file, &error)))?;
+        .map_err(|error| ReadFailure::whole(syntax_error(file, text, &error, UnfinishedAt::End)))?;
     let (errors, repaired) = lenient::read(&tree);
     let duplicates = duplicates.borrow();
     let duplicates = duplicates.iter().take(MAX_ERRORS).map(|path| {
@@ -112,11 +112,43 @@ fn text_error(file: &str, position: Option<Position>, message: String) -> TextEr
     TextError { file: file.to_owned(), line: line + 1, column: column + 1, message }
 }
 
+/// Where to report that a text ends too early.
+#[derive(Debug, Clone, Copy)]
+enum UnfinishedAt {
+    /// Where the unfinished part begins.
+    Start,
+    /// Behind the last character, where something is missing.
+    End,
+}
+
 /// The error of the first pass: a syntax error, or a complete sentence.
-fn syntax_error(file: &str, error: &::json5::Error) -> TextError {
-    let message = match error.code() {
-        Some(code) => syntax_message(code, error.position().is_some()),
-        None => error_text(error),
+fn syntax_error(file: &str, text: &str, error: &::json5::Error, unfinished_at: UnfinishedAt) -> TextError {
+    let position = error.position();
+    let Some(code) = error.code() else { return text_error(file, position, error_text(error)) };
+    let Some(part) = unfinished(code) else {
+        let message = format!("this is not valid JSON5 ({code}): correct the text here");
+        return text_error(file, position, message);
     };
-    text_error(file, error.position(), message)
+    if position.is_none() && code == ErrorCode::EofParsingValue {
+        let message = "the file contains no configuration: write at least `{}`, or remove it".to_owned();
+        return text_error(file, None, message);
+    }
+    match unfinished_at {
+        UnfinishedAt::Start => {
+            let message =
+                format!("the file ends in the middle of {part}: complete it, and close what is opened here");
+            text_error(file, position, message)
+        }
+        UnfinishedAt::End => {
+            let message = format!("the file ends in the middle of {part}: complete it");
+            text_error(file, Some(end_of(text)), message)
+        }
+    }
+}
+
+/// The position behind the last character that is no blank.
+fn end_of(text: &str) -> Position {
+    let text = text.trim_end();
+    let line = text.rsplit('\n').next().unwrap_or_default();
+    Position { line: text.matches('\n').count(), column: line.chars().count() }
 }

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::messages::{ValueProblem, error_text, wrong_type};
 use super::tree::{Observer, walk};
-use super::{TextError, syntax_error, text_error};
+use super::{TextError, UnfinishedAt, syntax_error, text_error};
 
 /// Why a value cannot be deserialized.
 #[derive(Debug)]
@@ -26,7 +26,9 @@ impl ValueError {
 /// The first pass: the text is valid JSON5, lists and objects nest at most `max_depth` levels deep, and the observer, which
 /// sees every key and value, finds no error. Keys have no meaning here.
 pub fn check(file: &str, text: &str, max_depth: usize, observer: &Observer<'_>) -> Result<(), TextError> {
-    walk(text, max_depth, observer).map(drop).map_err(|error| syntax_error(file, &error))
+    walk(text, max_depth, observer)
+        .map(drop)
+        .map_err(|error| syntax_error(file, text, &error, UnfinishedAt::Start))
 }
 
 /// The second pass: deserializes a text that passed [`check`].
