@@ -361,7 +361,7 @@ mod tests {
         let result = |typed: &str, found: &[Value]| pick(typed, found).map_err(|error| error.to_string());
         assert_eq!(result("0a1", std::slice::from_ref(&one)), Ok("0a1b2c3d".to_owned()));
         assert!(result("0", std::slice::from_ref(&one)).unwrap_err().contains("too short"));
-        assert!(result("zz", &[]).unwrap_err().contains("begins with `zz`"));
+        assert!(result("zz", &[]).unwrap_err().contains("no waiting call has an id that begins with `zz`"));
         let several = result("0a", &[one, two]).unwrap_err();
         assert_eq!(several, "several ids begin with `0a`: 0a1b2c3d (exec by main), 0a9z9z9z (exec by main)");
     }

@@ -1,6 +1,7 @@
 //! How a run ends: by itself, by a signal, with its parent process, or because of a limit.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -214,8 +215,10 @@ fn run_that_outgrows_its_folder_is_ended_with_a_message() {
     let site = Site::in_home(TempHome::new(), &config);
     let run =
         |name: &str, line: &str| site.run(&["--name", name, "--workspace", "direct", "--", "sh", "-c", line]);
-    // Files from before the run are not counted.
+    // Files from before the run are not counted. File times lag behind the clock, so one that is written right before the run
+    // counts as new.
     site.write("old", &"x".repeat(6 << 20));
+    std::thread::sleep(Duration::from_millis(60));
     let grow =
         |files: &str| format!("for n in {files}; do head -c 2000000 /dev/urandom > f$n; done; echo written");
     let ran = run("small", &format!("{}; sleep 2.5; cat old >/dev/null; rm f1", grow("1")));
