@@ -60,7 +60,7 @@ use workspace_dir::Workspace;
 
 use crate::mcp::McpServers;
 pub use exec::{
-    Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, SandboxedLauncher,
+    Captured, Ended, Exited, FileView, Folder, Launch, LaunchError, Launcher, Limits, SandboxedLauncher,
     UnsandboxedLauncher,
 };
 pub use gateway_status::StatusReport;

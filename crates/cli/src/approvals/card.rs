@@ -85,6 +85,10 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
         paint.faint(&format!("{} old, {state}", times::age(word("created_at"))))
     ));
     card.action(approval, home);
+    for (n, open) in approval["not_bound"].as_array().into_iter().flatten().enumerate() {
+        let name = if n == 0 { "not bound" } else { "" };
+        card.field(name, &paint.unsure(&clean_exact(open.as_str().unwrap_or_default())));
+    }
     if let Some(words) = approval["text"].as_str() {
         card.block("sent as", words);
     }
@@ -226,6 +230,14 @@ impl CardText {
                 &format!("{} {}", clean(file), self.paint.faint(&hash)),
             );
         }
+        if let Some(stamp) = action["tree"].as_str() {
+            let is_stamp = stamp.len() == 64 && stamp.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let what = match is_stamp {
+                true => "all files as they are now, by their times and sizes".to_owned(),
+                false => self.paint.unsure(&format!("its files are not bound: {}", clean(stamp))),
+            };
+            self.field("workspace", &what);
+        }
         let env = list(&action["env"]);
         if !env.is_empty() {
             self.field("variables", &env);
@@ -326,8 +338,10 @@ mod tests {
             "session_key": "agent:main:cli:local:dm:ada", "reason": "it can \u{1b}[2Jnot be taken back",
             "rules": ["effect.side_effect"], "trust": "untrusted", "private": true, "needs": 2, "votes": ["ada"],
             "roles": [], "created_at": "", "expires_at": "", "digest": "b3:00", "instead_of": "9z9z9z9z",
+            "not_bound": ["words of `sh` that are known only when the line \u{1b}[2Jruns"],
             "changed": ["file deploy.sh"], "diff": "@@ -1 +1 @@\n-make\n+curl \u{1b}[2J\n", "patterns": ["git push"],
-            "action": { "input": input, "cwd": ".", "files": { "deploy.sh": "b3:11" }, "env": ["PATH"] },
+            "action": { "input": input, "cwd": ".", "files": { "deploy.sh": "b3:11" }, "env": ["PATH"],
+                "tree": "0".repeat(64) },
         });
         text(&approval, None, Paint::OFF)
     }
@@ -345,6 +359,8 @@ mod tests {
             "patterns  git push",
             "folder    .",
             "files     deploy.sh b3:11",
+            "workspace all files as they are now, by their times and sizes",
+            "not bound words of `sh` that are known only when the line \\u{1b}[2Jruns",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

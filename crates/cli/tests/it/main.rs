@@ -22,6 +22,7 @@ mod demo;
 mod disk_faults;
 mod doctor;
 mod editors;
+mod exec_binding;
 mod fixture;
 mod in_process_daemon;
 mod law;

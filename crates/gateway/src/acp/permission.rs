@@ -146,10 +146,19 @@ fn params(session: &ClientSession, request: &PermissionRequest, tool: &str, inpu
     if let Some(fields) = call.as_object_mut() {
         tool_call_view::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));
         fields.extend(tool_call_view::shown(tool, input, &session.binding().folder.to_string_lossy()));
+        if !request.not_bound.is_empty() {
+            let text = format!("Not bound by an approval: {}", request.not_bound.join("; "));
+            let content = fields.entry("content").or_insert_with(|| json!([]));
+            if let Some(blocks) = content.as_array_mut() {
+                blocks.push(json!({ "type": "content", "content": { "type": "text", "text": text } }));
+            }
+        }
     }
     let option =
         |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });
-    let options: Vec<Value> = OPTIONS.iter().map(option).collect();
+    let is_offered =
+        |(_, _, kind): &&(&str, &str, &str)| request.not_bound.is_empty() || *kind != "allow_always";
+    let options: Vec<Value> = OPTIONS.iter().filter(is_offered).map(option).collect();
     let mut of_agent = request.of_agent.clone();
     let mut meta = of_agent.remove("_meta").unwrap_or_default();
     let mut tribune = json!({ "approval": request.id, "reason": request.reason });

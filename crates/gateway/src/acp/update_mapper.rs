@@ -58,6 +58,8 @@ pub(super) struct PermissionRequest {
     pub(super) reason: String,
     /// The rules that ask for approval.
     pub(super) rules: Vec<String>,
+    /// What the approval cannot be bound to. Without it the call is allowed once or not at all.
+    pub(super) not_bound: Vec<String>,
     /// The other members of the agent's own permission request.
     pub(super) of_agent: Map<String, Value>,
 }
@@ -327,8 +329,11 @@ impl UpdateMapper {
         };
         self.waiting.insert(id.clone(), waiting);
         let reason = word("reason").to_owned();
-        let rules = entry.payload.get("rules").and_then(|rules| serde_json::from_value(rules.clone()).ok());
-        let rules = rules.unwrap_or_default();
+        let words = |name: &str| -> Vec<String> {
+            let words = entry.payload.get(name).and_then(|words| serde_json::from_value(words.clone()).ok());
+            words.unwrap_or_default()
+        };
+        let (rules, not_bound) = (words("rules"), words("not_bound"));
         let turn = self.turn.clone();
         let of_agent = of_agent.unwrap_or_default();
         vec![
@@ -339,6 +344,7 @@ impl UpdateMapper {
                 turn,
                 reason,
                 rules,
+                not_bound,
                 of_agent,
             }),
         ]
@@ -373,8 +379,8 @@ impl UpdateMapper {
         shown.insert("status".to_owned(), "pending".into());
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
-        let (turn, of_agent) = (String::new(), Map::new());
-        PermissionRequest { id, call: Value::Object(shown), turn, reason, rules, of_agent }
+        let (turn, of_agent, not_bound) = (String::new(), Map::new(), requested.not_bound.clone());
+        PermissionRequest { id, call: Value::Object(shown), turn, reason, rules, not_bound, of_agent }
     }
 
     /// Maps a raw message of an ACP agent.

@@ -87,6 +87,9 @@ pub(crate) struct ApprovalInfo {
     pub(crate) expires_at: String,
     /// Digest of the exact action.
     pub(crate) digest: String,
+    /// What decides what would run and is not part of the digest, in words. Such a call can only be allowed once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_bound: Vec<String>,
     /// The approval that this one replaces; `changed` lists what has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) instead_of: Option<String>,
@@ -208,6 +211,7 @@ impl From<ApprovalRow> for ApprovalInfo {
             created_at: row.created_at,
             expires_at: asked.expires_at,
             digest: asked.digest,
+            not_bound: asked.not_bound,
             instead_of: asked.instead_of,
             changed: asked.changed,
             diff: None,

@@ -141,7 +141,11 @@ impl Inbox {
 
     /// The first grant in force that covers a call. Calls `runs` only if a grant covers the arguments, because it reads the
     /// disk.
-    pub(crate) fn grant_for(&self, call: &GrantQuery<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
+    pub(crate) fn grant_for(
+        &self,
+        call: &GrantQuery<'_>,
+        runs: impl FnOnce() -> Option<Files>,
+    ) -> Option<String> {
         let now = self.0.storage.clock.now();
         let covers = |grant: &&Grant| grant.is_in_force(now) && grant.covers(call);
         let covering: Vec<(String, Files)> = self
@@ -152,7 +156,7 @@ impl Inbox {
             .filter(covers)
             .map(|grant| (grant.id.clone(), grant.files.clone()))
             .collect();
-        let runs = covering.first().map(|_| grant::pinned_files(runs()))?;
+        let runs = covering.first().and_then(|_| runs()).map(grant::pinned_files)?;
         covering.into_iter().find(|(_, files)| *files == runs).map(|(id, _)| id)
     }
 

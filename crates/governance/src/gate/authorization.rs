@@ -16,7 +16,7 @@ pub(crate) struct AuthorizationRequest<'a> {
     /// The input before a hook narrowed it, if one did.
     pub(crate) original_input: Option<&'a Value>,
     /// The files that the outcome depends on. Reads the disk.
-    pub(crate) runs: &'a dyn Fn() -> Files,
+    pub(crate) runs: &'a dyn Fn() -> Option<Files>,
     /// The owner's messages of this turn.
     pub(crate) owner_words: &'a [&'a str],
     pub(crate) vetoes: Vec<Veto>,

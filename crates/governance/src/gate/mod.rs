@@ -45,6 +45,7 @@ use tribune_records::approval::call_args::args_of;
 use tribune_records::approval::call_roots::CallRoots;
 use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
+use tribune_records::exec::EXEC;
 use tribune_records::ledger_payloads::LabelRecord;
 use tribune_records::outcome::{Access, Resource};
 use tribune_registry::Agents;
@@ -196,7 +197,7 @@ impl Gate {
         context: &PolicyContext,
         tool: &str,
         input: &Value,
-        runs: &dyn Fn() -> Files,
+        runs: &dyn Fn() -> Option<Files>,
         owner_words: &[&str],
     ) -> OriginalCall {
         let key = &context.key;
@@ -218,7 +219,8 @@ impl Gate {
             roots: &CallRoots::of_args(ground, &args),
         };
         // Only grants for commands are bound to the files that the command runs.
-        let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
+        let files = || if tool == EXEC { runs() } else { Some(Files::default()) };
+        let grant = self.inbox.grant_for(&call, files);
         // Facts are written to the ledger, which must hold no secrets, so they are redacted before the law sees them.
         let args = args.map_texts(|text| self.redactor.redact(text).into_owned());
         // Every argument of an unknown tool may be an instruction.
@@ -239,12 +241,14 @@ impl Gate {
         context: &PolicyContext,
         call: &ToolCall,
     ) -> Action {
-        let CallDependencies { files, texts, cwd, env } = dependencies;
+        let CallDependencies { files, not_bound, tree, texts, cwd, env } = dependencies;
         Action {
             tool: call.name.clone(),
             schema: self.schema_pin(&call.name),
             input: call.input.clone(),
             files,
+            not_bound,
+            tree,
             cwd,
             env,
             constitution: self.law.hash().to_string(),
@@ -261,6 +265,8 @@ impl Gate {
             schema: String::new(),
             input: call.input.clone(),
             files: Default::default(),
+            not_bound: Vec::new(),
+            tree: None,
             cwd: None,
             env: Vec::new(),
             constitution: self.law.hash().to_string(),

@@ -63,10 +63,12 @@ impl Governance {
             None => request,
         };
         let (input, files) = action.map(|action| (action.input, action.files)).unzip();
+        let not_bound = row.requested.not_bound.clone();
         let terms = GrantTerms {
             schema: self.policy.gate.schema_pin(&row.requested.tool),
             input,
             files: files.unwrap_or_default(),
+            not_bound,
             output: Labels::for_output(self.policy.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
@@ -139,7 +141,7 @@ impl Governance {
             stage: DecisionStage::Dispatch,
             input: Some(&call.input),
             original_input: None,
-            runs: &Files::default,
+            runs: &|| Some(Files::default()),
             owner_words: &[],
             vetoes,
             approval: Some(approval),

@@ -105,10 +105,10 @@ impl TurnRecorder {
         let (governance, call) = (&self.governance, &recorded.call);
         let runs = || match recorded.runner {
             CallRunner::Host | CallRunner::Agent => {
-                run_blocking(|| governance.tools.dependencies(&context.ground(), call).files)
+                run_blocking(|| governance.tools.granted_files(&context.ground(), call))
             }
             // The files at the place where an external caller executes the call are not known here.
-            CallRunner::Caller => Files::default(),
+            CallRunner::Caller => Some(Files::default()),
         };
         let CallReview { stage, approval, owner_words, vetoes, notified: _ } = review;
         let request = AuthorizationRequest {
@@ -170,6 +170,7 @@ impl TurnRecorder {
         let roots = action.roots.clone();
         // The labels that the gate used. The approver is shown the same ones.
         let labels = action.labels;
+        let not_bound = action.not_bound.clone();
         let action = self.content(action)?;
         let requested = Requested {
             id: approval_id(&recorded.entry, attempt.number),
@@ -189,6 +190,7 @@ impl TurnRecorder {
             needs,
             expires_at,
             runner: recorded.runner,
+            not_bound,
             instead_of,
             changed,
             roots,

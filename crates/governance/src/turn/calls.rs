@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tribune_config::hook_spec::HookPoint;
 use tribune_constitution::{DecisionStage, EGRESS, LAND, MCP_SERVER, SPEND, Veto};
 use tribune_ledger::Cid;
@@ -381,8 +382,10 @@ async fn precheck(recorder: &TurnRecorder, call: &ToolCall) -> Result<Option<Too
 pub(super) async fn action_now(recorder: &TurnRecorder, call: &ToolCall) -> Result<Action, RuntimeError> {
     let (governance, context, call) =
         (Arc::clone(&recorder.governance), recorder.writer.context.clone(), call.clone());
+    let stop = CancellationToken::new();
+    let _stops = stop.clone().drop_guard();
     let read_action = move || {
-        let dependencies = governance.tools.dependencies(&context.ground, &call);
+        let dependencies = governance.tools.dependencies(&context.ground, &call, &stop);
         governance.policy.gate.action(dependencies, &context, &call)
     };
     tokio::task::spawn_blocking(read_action)

@@ -310,7 +310,7 @@ impl OutOfTurnRequest<'_> {
             stage,
             input: Some(&self.call.input),
             original_input: None,
-            runs: &Files::default,
+            runs: &|| Some(Files::default()),
             owner_words: &[],
             vetoes,
             approval,
@@ -392,6 +392,7 @@ impl OutOfTurnRequest<'_> {
             expires_at,
             // Only the caller can execute it, and it does not outlive its daemon.
             runner: CallRunner::Caller,
+            not_bound: Vec::new(),
             instead_of: None,
             changed: Vec::new(),
             roots: action.roots.clone(),

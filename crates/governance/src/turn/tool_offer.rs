@@ -39,7 +39,7 @@ fn is_offered(recorder: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool
         stage: DecisionStage::Offer,
         input: None,
         original_input: None,
-        runs: &Files::default,
+        runs: &|| Some(Files::default()),
         owner_words: &[],
         vetoes: Vec::new(),
         approval: None,

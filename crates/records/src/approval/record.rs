@@ -86,6 +86,9 @@ pub struct Requested {
     pub needs: u32,
     pub expires_at: String,
     pub runner: CallRunner,
+    /// What decides what would run and is not part of the digest, in words. Such a call is allowed once or not at all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_bound: Vec<String>,
     /// The approval that no longer matched when the call was about to run; `changed` names the parts that differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,

@@ -3,9 +3,11 @@
 //! The tool decides what runs, with which environment and for how long; a [`Launcher`] decides how. Without a launcher
 //! nothing runs, because a command can do whatever its user can.
 
-mod executable;
+mod bound_files;
+mod command_view;
 mod launch;
 mod sandboxed;
+mod tree_stamp;
 mod unsandboxed;
 
 use std::os::fd::OwnedFd;
@@ -13,9 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use executable::resolve;
+pub(crate) use bound_files::{WithTree, bind_command};
+pub(crate) use command_view::CommandView;
 pub use launch::watched;
-pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
+pub use launch::{Captured, Ended, Exited, FileView, Folder, Launch, LaunchError, Launcher, Limits};
 pub use sandboxed::SandboxedLauncher;
 use serde_json::{Value, json};
 use tribune_records::exec::EXEC;

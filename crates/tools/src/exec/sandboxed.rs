@@ -22,7 +22,7 @@ use tribune_sandbox::{InstanceId, ProgramStreams};
 use crate::disk_quota::Quota;
 
 use super::launch::{
-    Captured, Ended, Exited, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
+    Captured, Ended, Exited, FileView, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
 };
 
 /// How much longer than its time limit a command is waited for: the sandbox enforces the limit itself.
@@ -107,6 +107,13 @@ impl SandboxedLauncher {
 
 #[async_trait]
 impl Launcher for SandboxedLauncher {
+    fn view(&self) -> FileView {
+        match self.mode {
+            SandboxMode::Full => FileView::Sandbox,
+            SandboxMode::Landlock => FileView::SandboxInPlace,
+        }
+    }
+
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
         let limits = profile.limits.clone();

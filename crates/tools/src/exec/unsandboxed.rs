@@ -20,7 +20,7 @@ use tribune_records::ledger_payloads::SandboxRecord;
 use tribune_sandbox::unsandboxed;
 
 use super::launch::{
-    Captured, Ended, Exited, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
+    Captured, Ended, Exited, FileView, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
 };
 
 /// How long the kernel may take to reap a killed process.
@@ -32,6 +32,10 @@ pub struct UnsandboxedLauncher;
 
 #[async_trait]
 impl Launcher for UnsandboxedLauncher {
+    fn view(&self) -> FileView {
+        FileView::Host
+    }
+
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let limits = launch.limits;
         let (mut stdout, mut stderr) =
