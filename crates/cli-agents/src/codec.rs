@@ -39,7 +39,7 @@ pub(crate) enum CallPhase {
     Active,
 }
 
-/// A message of the agent's.
+/// A message from the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AgentMessage {
     /// A request. The id goes back as it came.
@@ -62,14 +62,14 @@ pub(crate) enum AgentMessage {
     Ignored,
 }
 
-/// An error response of the agent's.
+/// An error response from the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ErrorResponse {
     pub(crate) code: i64,
     pub(crate) message: String,
 }
 
-/// Characters of an error message of the agent's that are shown.
+/// How many characters of an agent's error message are shown.
 const MAX_MESSAGE_CHARS: usize = 300;
 
 impl ErrorResponse {
@@ -78,7 +78,7 @@ impl ErrorResponse {
     }
 }
 
-/// Text of the agent's, fit for a sentence of ours.
+/// Text from the agent without control characters, short enough for an error sentence.
 pub(crate) fn shown(words: &str) -> String {
     words.chars().filter(|c| !c.is_control()).take(MAX_MESSAGE_CHARS).collect()
 }

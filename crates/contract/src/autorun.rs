@@ -215,7 +215,7 @@ pub fn is_autorun_path(path: &str) -> bool {
     is_in_git || ends.into_iter().any(|end| PATTERNS.iter().any(|trap| trap.matches_folded(&path[..end])))
 }
 
-/// Like [`is_host_trap`] for a path in `folder`, which can itself be an autorun path or be inside one.
+/// Like [`is_autorun_path`] for a path in `folder`, which can itself be an autorun path or be inside one.
 #[must_use]
 pub fn is_autorun_path_in(folder: &Path, path: &str) -> bool {
     is_autorun_path(path)

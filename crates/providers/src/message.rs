@@ -1,6 +1,6 @@
 //! The messages of a conversation, as they are stored and sent to a model, and the request that contains them.
 //!
-//! The JSON form of [`Said`] and its parts is stored, so its names must not change. It is not the wire format of a
+//! The JSON form of [`ChatMessage`] and its parts is stored, so its names must not change. It is not the wire format of a
 //! provider: each dialect has its own serializer, which writes the same bytes for the same value every time.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! InputText text that may be incomplete, and classes of its bytes.
+//! Text that may be incomplete, and classes of its bytes.
 //!
 //! Every matcher has three results for a position: a match, no match, or that it needs more text. The last one occurs
 //! only if the input is incomplete.

@@ -2,7 +2,7 @@
 //!
 //! A secret is found by its exact value if the host holds it, by its shape, or by the name in front of it. The known
 //! shapes are those of keys that grant access on their own. A password in a sentence has no shape, so redaction is the
-//! last line of defence and not the first. [`Redactor`] takes a complete text, [`Redacting`] takes a stream, and both
+//! last line of defence and not the first. [`Redactor`] takes a complete text, [`RedactionStream`] takes a stream, and both
 //! emit the same bytes. Matching takes linear time for any input.
 //!
 //! This crate is pure: it opens nothing and keeps no state except what it was given. It does not look into archives,

@@ -30,7 +30,7 @@ impl Redactor {
     }
 
     /// Also finds these exact values, whatever their shape, and their encodings in JSON, URLs and base64.
-    /// Values shorter than [`MIN_KNOWN_BYTES`] are ignored. This takes about a millisecond: keep the result.
+    /// Values shorter than [`MIN_EXACT_VALUE_BYTES`] are ignored. This takes about a millisecond: keep the result.
     #[must_use]
     pub fn with_exact_values(mut self, values: Vec<String>) -> Self {
         let exact_values = Arc::make_mut(&mut self.exact_values);

@@ -1,7 +1,7 @@
 //! Describes how a CLI agent is run: its program, its settings, and its protocol.
 //!
 //! A profile is data. The built-in ones are the texts in [`BUILT_IN`]; users may write others. This module defines what
-//! a profile may hold ([`Profile`]) and fills in the values of a session ([`Surroundings`]); it reads no file and
+//! a profile may hold ([`Profile`]) and fills in the values of a session ([`ProfileContext`]); it reads no file and
 //! starts nothing.
 //!
 //! Every profile must do three things: make the agent ask before each call (`system`, `files` and `environment` carry

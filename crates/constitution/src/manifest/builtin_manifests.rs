@@ -38,7 +38,7 @@ const BUILT_IN: [Row; 20] = [
     row("browser", "Browser Control", &[NetHttps, FsRead], High, Verified, Untrusted, SideEffect),
     row("cron", "Cron Scheduler", &[SystemSchedule], High, Owner, Verified, SideEffect),
     row("edit", "File Edit", &[FsWrite], Medium, Verified, Verified, DraftOnly),
-    row(EGRESS, "Connection out of a Box", &[NetHttp, NetHttps], High, Untrusted, Untrusted, SideEffect),
+    row(EGRESS, "Connection out of a Sandbox", &[NetHttp, NetHttps], High, Untrusted, Untrusted, SideEffect),
     row(
         "exec",
         "Shell Execution",
@@ -49,7 +49,7 @@ const BUILT_IN: [Row; 20] = [
         SideEffect,
     ),
     row("gateway", "Gateway Control", &[SystemAdmin], Critical, Owner, Verified, SideEffect),
-    row(LAND, "Changes of a Box", &[FsWrite], High, Untrusted, Untrusted, SideEffect),
+    row(LAND, "Changes of a Sandbox", &[FsWrite], High, Untrusted, Untrusted, SideEffect),
     // The effects of such a call are unknown, so it has every capability of a program in a sandbox.
     row(
         MCP,

@@ -10,7 +10,7 @@ pub struct BasePrompt {
     pub version_id: &'static str,
     /// The hash of the file, in lowercase hex digits.
     pub sha256: &'static str,
-    /// The text. Confidential, see [`super::Disclosure`].
+    /// The text. Confidential, see [`super::DisclosureFilter`].
     pub content: &'static str,
 }
 

@@ -45,7 +45,7 @@ pub struct ChannelPolicy {
     pub retention: AnswerRetention,
     /// Whether a transcript may contain secrets: on no channel.
     pub may_hold_secrets: bool,
-    /// The agent's instructions. Confidential, see [`super::Disclosure`].
+    /// The agent's instructions. Confidential, see [`super::DisclosureFilter`].
     pub prompt: &'static str,
 }
 

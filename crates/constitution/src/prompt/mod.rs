@@ -1,10 +1,10 @@
 //! The prompts of agents.
 //!
-//! Tribune's own loop gets a [`Stack`]: base prompt, law, the agent's own prompt and the channel's policy, always
+//! Tribune's own loop gets a [`PromptStack`]: base prompt, law, the agent's own prompt and the channel's policy, always
 //! in this order and the same in every turn of a session. CLI agents have a base prompt of their own and get one
 //! text from [`assemble`]. The board is text of others: it is quoted, and in no part that must stay the same.
 //!
-//! A [`PromptManifest`] records which texts a prompt consists of without containing them, and a [`Disclosure`]
+//! A [`PromptManifest`] records which texts a prompt consists of without containing them, and a [`DisclosureFilter`]
 //! keeps the confidential ones out of the agent's output. Nothing here talks to a model.
 
 mod agent;
