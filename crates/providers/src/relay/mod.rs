@@ -1,6 +1,6 @@
 //! Relays the request of a client to a provider with the provider's key, and streams the response back.
 //!
-//! This module adds the key, applies the timeouts of [`Timeouts`](super::Timeouts), and masks the key in the response
+//! This module adds the key, applies the timeouts of [`RequestTimeouts`](super::RequestTimeouts), and masks the key in the response
 //! ([`veil`], [`deltas`]). It does not authorize requests and does not filter headers: that is the caller's. It never
 //! retries, because the client decides that.
 
