@@ -9,8 +9,8 @@ pub struct RuntimeError {
 }
 
 impl RuntimeError {
-    pub fn new(kind: impl Into<ErrorKind>, message: impl Into<String>) -> Self {
-        Self { kind: kind.into(), message: message.into() }
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
     }
 
     /// One word for programs, such as `interrupted`.
@@ -36,10 +36,9 @@ macro_rules! error_kinds {
                     Self::Other(code) => code,
                 }
             }
-        }
 
-        impl From<&str> for ErrorKind {
-            fn from(code: &str) -> Self {
+            /// The kind with this code, for codes that come from a provider, a script or the vault.
+            pub fn from_code(code: &str) -> Self {
                 match code {
                     $($code => Self::$variant,)+
                     other => Self::Other(other.into()),
@@ -103,8 +102,8 @@ mod tests {
     #[test]
     fn every_kind_is_the_kind_of_its_code() {
         for kind in KINDS {
-            assert_eq!(ErrorKind::from(kind.as_str()), *kind);
+            assert_eq!(ErrorKind::from_code(kind.as_str()), *kind);
         }
-        assert_eq!(ErrorKind::from("overloaded").as_str(), "overloaded");
+        assert_eq!(ErrorKind::from_code("overloaded").as_str(), "overloaded");
     }
 }

@@ -41,8 +41,10 @@ impl ModelResolver for ConfiguredModels {
             })?,
         };
         let (provider, limits) = self.providers.resolve(&model)?;
-        let client =
-            provider.client().map_err(|error| RuntimeError::new(error.code(), error.to_string()))?.clone();
+        let client = provider
+            .client()
+            .map_err(|error| RuntimeError::new(ErrorKind::from_code(error.code()), error.to_string()))?
+            .clone();
         let max_output_tokens = MAX_OUTPUT_TOKENS.min(limits.max_output_tokens);
         let thinking = match limits.thinking {
             ThinkingForm::NoParameter => None,

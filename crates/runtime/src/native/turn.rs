@@ -339,7 +339,7 @@ impl NativeTurn {
         if matches!(error, ProviderError::Cancelled { .. }) {
             return Ok(StopReason::Cancelled);
         }
-        Err(RuntimeError::new(error.code(), error.to_string()))
+        Err(RuntimeError::new(ErrorKind::from_code(error.code()), error.to_string()))
     }
 
     async fn store(&mut self, said: ChatMessage) -> Result<(), RuntimeError> {

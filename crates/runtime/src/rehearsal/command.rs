@@ -12,7 +12,7 @@ use super::limits::{
 use super::line::{LineWord, ScriptLine};
 use super::script::{ExpectedResult, ScriptCall, ScriptStep};
 use super::template::TextTemplate;
-use crate::error::RuntimeError;
+use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{StopReason, Usage};
 
 /// The content of a line, before blocks are assembled.
@@ -69,7 +69,10 @@ impl<'a> CommandArguments<'a> {
                 output_tokens: self.number("the tokens that came out", 0, u32::MAX)?,
             }),
             Keyword::Stop => ScriptStep::Stop(self.stop_reason()?),
-            Keyword::Fail => ScriptStep::Fail(RuntimeError::new(self.code()?, self.text("a message")?.text)),
+            Keyword::Fail => ScriptStep::Fail(RuntimeError::new(
+                ErrorKind::from_code(self.code()?),
+                self.text("a message")?.text,
+            )),
             Keyword::Hang => ScriptStep::Hang,
             Keyword::Deaf => ScriptStep::Deaf,
             Keyword::Panic => ScriptStep::Panic(self.text("a text")?.text.to_owned()),
