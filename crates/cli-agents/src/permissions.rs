@@ -14,8 +14,8 @@ use crate::mcp_tool_names::McpToolNames;
 use crate::normalize::NormalizedCall;
 use crate::tool_calls::{AskState, PermissionAsk, ReportedCalls, UpdateError, UpdateKind};
 use tribune_runtime::{
-    AgentExecutedCall, PermissionOutcome, PermissionTiming, ReportedOutcome, RuntimeError, ToolCall,
-    ToolOutcome, Toolbox,
+    AgentExecutedCall, ErrorKind, PermissionOutcome, PermissionTiming, ReportedOutcome, RuntimeError,
+    ToolCall, ToolOutcome, Toolbox,
 };
 
 /// Permission requests of an agent that wait at once.
@@ -419,7 +419,7 @@ impl From<UpdateError> for RuntimeError {
             }
             UpdateError::TooMuch => "the agent reported more calls than a turn may have, and was stopped",
         };
-        Self::new("agent_protocol", what)
+        Self::new(ErrorKind::AgentProtocol, what)
     }
 }
 

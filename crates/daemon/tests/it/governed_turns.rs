@@ -15,8 +15,8 @@ use tribune_daemon::telemetry;
 use tribune_ledger::{EntryQuality, Timestamp};
 use tribune_runtime::content::text_of;
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent, SessionInput,
-    SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
+    AgentRuntime, CloseReason, ErrorKind, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent,
+    SessionInput, SessionState, SessionStatus, StopReason, ToolCall, TurnInput,
 };
 use tribune_storage::clock::{Clock, SystemClock};
 use tribune_storage::home::Home;
@@ -124,7 +124,7 @@ impl AgentRuntime for FaultyBackend {
     }
 
     async fn close(&self, _: &Handle, _: CloseReason) -> Result<(), RuntimeError> {
-        Err(RuntimeError::new("clingy", "it does not stop"))
+        Err(RuntimeError::new(ErrorKind::from_code("clingy"), "it does not stop"))
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {

@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 use tribune_client::{RpcClient, RpcIncoming};
 use tribune_daemon::daemon::{Daemon, DaemonOverrides};
 use tribune_runtime::{
-    AgentRuntime, CloseReason, EventStream, Handle, RuntimeError, SessionInput, SessionStatus, TurnInput,
+    AgentRuntime, CloseReason, ErrorKind, EventStream, Handle, RuntimeError, SessionInput, SessionStatus,
+    TurnInput,
 };
 use tribune_storage::clock::Clock;
 use tribune_testkit::{TempHome, TestDaemon, config, output_text, run_turn, turn_params};
@@ -140,7 +141,7 @@ impl AgentRuntime for UnclosableBackend {
     }
 
     async fn status(&self, _: &Handle) -> Result<SessionStatus, RuntimeError> {
-        Err(RuntimeError::new("none", "never requested"))
+        Err(RuntimeError::new(ErrorKind::from_code("none"), "never requested"))
     }
 }
 

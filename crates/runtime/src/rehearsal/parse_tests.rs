@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::error::RuntimeError;
+use crate::error::{ErrorKind, RuntimeError};
 use crate::event::{StopReason, Usage};
 use crate::rehearsal::keyword::Keyword;
 use crate::rehearsal::script::ExpectedResult;
@@ -66,7 +66,7 @@ fn every_command_is_read() {
         ScriptStep::Ask(text("Who?")),
         ScriptStep::Usage(Usage { input_tokens: 3, output_tokens: 4 }),
         ScriptStep::Stop(StopReason::MaxTokens),
-        ScriptStep::Fail(RuntimeError::new("over_2", "It is over.")),
+        ScriptStep::Fail(RuntimeError::new(ErrorKind::from_code("over_2"), "It is over.")),
         ScriptStep::Hang,
         ScriptStep::Deaf,
         ScriptStep::Panic("Oh no".into()),

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::error::RuntimeError;
+use crate::error::{ErrorKind, RuntimeError};
 use crate::event::EventKind::{ReasoningDelta, TextDelta, ToolCallUpdate, UsageUpdate};
 use crate::event::{EventKind, StopReason};
 use crate::rehearsal::fakes::{PlayedTurn, TestSession};
@@ -174,7 +174,10 @@ async fn a_script_says_how_it_ends() {
     }
     let played = TestSession::new().script("say a\nfail overloaded Try again later.\nsay b").await;
     assert_eq!(played.events, [text("a")]);
-    assert_eq!(played.failed, Some(RuntimeError::new("overloaded", "Try again later.")));
+    assert_eq!(
+        played.failed,
+        Some(RuntimeError::new(ErrorKind::from_code("overloaded"), "Try again later."))
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,7 +125,11 @@ impl HostServices for Home {
     }
 
     async fn reserve_tokens(&self, _: &ModelRef, _: u64, _: u64) -> Result<Option<ToolCall>, RuntimeError> {
-        if self.poor { Err(RuntimeError::new("over_spend", "nothing is left for today")) } else { Ok(None) }
+        if self.poor {
+            Err(RuntimeError::new(ErrorKind::from_code("over_spend"), "nothing is left for today"))
+        } else {
+            Ok(None)
+        }
     }
 
     async fn record_request(&self, asked: RequestStats) {

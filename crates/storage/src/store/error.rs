@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 use tribune_ledger::Cid;
 use tribune_ledger::entry::FieldError;
-use tribune_runtime::RuntimeError;
+use tribune_runtime::{ErrorKind, RuntimeError};
 
 use crate::home::HomeError;
 use crate::keys::KeyFileError;
@@ -97,6 +97,6 @@ impl StoreError {
 /// A storage error as a turn and its client see it. The sentence names files of this home, never content.
 impl From<StoreError> for RuntimeError {
     fn from(error: StoreError) -> Self {
-        Self::new("storage", error.to_string())
+        Self::new(ErrorKind::Storage, error.to_string())
     }
 }
