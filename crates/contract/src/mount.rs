@@ -18,7 +18,7 @@ pub fn is_system_path(path: &Path) -> bool {
 #[serde(deny_unknown_fields, rename_all = "camelCase", tag = "kind")]
 pub enum Mount {
     /// A file or folder of the host, readable and executable. Names that match `hide` look empty, as in a
-    /// [`crate::Workspace`].
+    /// [`crate::WorkspaceMount`].
     ReadOnly { source: PathBuf, target: PathBuf, hide: Vec<String> },
     /// A file or folder of the host, writable.
     ReadWrite { source: PathBuf, target: PathBuf },

@@ -1,6 +1,6 @@
 //! Glob patterns for paths in a workspace.
 
-/// A pattern, as [`crate::Workspace`] describes it. Matching ignores case, because file systems may.
+/// A pattern, as [`crate::WorkspaceMount`] describes it. Matching ignores case, because file systems may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<PatternPart>);
 

@@ -154,12 +154,12 @@ pub enum RunsAs {
 pub struct PortRelay {
     /// The name of the socket inside, `/run/tribune/<name>.sock`.
     pub name: String,
-    /// In [`Mode::Full`] the port number. [`Mode::Landlock`] has no loopback of its own, so a free port is taken, and
+    /// In [`SandboxMode::Full`] the port number. [`SandboxMode::Landlock`] has no loopback of its own, so a free port is taken, and
     /// `${relay:<name>}` in the environment is replaced with its number.
     pub port: u16,
     /// The socket on the host.
     pub socket: PathBuf,
-    /// In [`Mode::Landlock`], what the first bytes of a connection must contain, because other processes of the host
+    /// In [`SandboxMode::Landlock`], what the first bytes of a connection must contain, because other processes of the host
     /// can reach the port too.
     pub token: Option<String>,
 }

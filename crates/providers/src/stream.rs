@@ -45,7 +45,7 @@ impl ModelStream {
         Self { endpoint, cancel, body: Some(body), parser, ready: VecDeque::new(), error: None }
     }
 
-    /// The next event. `None` after [`ModelEvent::Ended`] or an error; an error means that the response is incomplete.
+    /// The next event. `None` after [`ModelEvent::Finished`] or an error; an error means that the response is incomplete.
     /// Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<ModelEvent, ProviderError>> {
         loop {

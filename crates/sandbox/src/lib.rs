@@ -1,6 +1,6 @@
 //! The sandbox that agents and their commands run in.
 //!
-//! The host half ([`SandboxLauncher`]) re-executes its own program as the entering half ([`enter`]). That one builds
+//! The host half ([`SandboxLauncher`]) re-executes its own program as the entering half ([`enter()`]). That one builds
 //! namespaces, an own root file system, limits, Landlock and seccomp around one program, as the launch profile says. It
 //! needs no other program, no daemon and no rights beyond those of an ordinary user. A missing kernel mechanism is an
 //! error with a cause and a remedy; nothing is skipped silently.

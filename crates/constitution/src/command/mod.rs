@@ -1,8 +1,8 @@
 //! Shell command lines: what a line would run, and which lines a person has granted.
 //!
 //! [`parse`] reads a line as `sh` and `bash` do and lists its simple commands and every [`Structure`] that it uses.
-//! What it does not fully understand is a [`CommandSyntaxError`], and the caller asks a person. [`programs`] names
-//! what would run, including programs inside wrappers. A [`Grant`] is one line or a narrow pattern; [`covers_all`]
+//! What it does not fully understand is a [`CommandSyntaxError`], and the caller asks a person. [`programs()`] names
+//! what would run, including programs inside wrappers. A [`CommandGrant`] is one line or a narrow pattern; [`covers_all`]
 //! says whether grants cover a line; [`suggest`] offers the grants that would have covered it.
 //!
 //! Everything here is pure, and nothing is expanded: a word whose value depends on variables, files or other

@@ -101,7 +101,7 @@ pub(super) fn rendered_words(words: &[ShellWord]) -> String {
     words.iter().enumerate().map(rendered).collect::<Vec<_>>().join(" ")
 }
 
-/// A word that a shell and [`super::Grant::parse`] read as exactly this text. The first word is quoted if it would
+/// A word that a shell and [`super::CommandGrant::parse`] read as exactly this text. The first word is quoted if it would
 /// be a keyword or an assignment.
 fn rendered_word(text: &str, first: bool) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || "_-./,:+@%".contains(c) || (c == '=' && !first);

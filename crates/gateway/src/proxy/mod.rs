@@ -3,7 +3,7 @@
 //!
 //! The stages of a request: [`auth`] (the caller and its model), [`routes`] (the allowed endpoints), [`body`] (the model) and [`hosted_tools`]
 //! (no tools that run at the provider), [`budget`] (the cost limit), [`headers`] (the forwarded headers in both directions), an
-//! entry in the ledger ([`record`]), and only then [`upstream_call`], which sends the request. Errors have the shape that the
+//! entry in the ledger ([`mod@record`]), and only then [`upstream_call`], which sends the request. Errors have the shape that the
 //! provider's SDK expects ([`error`]).
 //!
 //! What it deliberately does not do: fall back to another provider, retry, or follow a redirect.

@@ -1,7 +1,7 @@
 //! JSON Canonicalization Scheme (RFC 8785) with two additional rules: integers beyond 2^53-1 and duplicate keys are
 //! errors instead of being rounded or dropped, because other implementations would read another value.
 //!
-//! [`write`] makes the canonical form of a value, [`parse`] parses any JSON text strictly, and [`scan`] checks that a
+//! [`write()`] makes the canonical form of a value, [`parse()`] parses any JSON text strictly, and [`scan`] checks that a
 //! text is canonical without parsing it. This module sorts the keys itself, so the order does not depend on the
 //! `serde_json` features that another crate enables.
 

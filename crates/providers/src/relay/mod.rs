@@ -1,7 +1,7 @@
 //! Relays the request of a client to a provider with the provider's key, and streams the response back.
 //!
 //! This module adds the key, applies the timeouts of [`RequestTimeouts`](super::RequestTimeouts), and masks the key in the response
-//! ([`veil`], [`deltas`]). It does not authorize requests and does not filter headers: that is the caller's. It never
+//! ([`mask_key`], [`mask_key_deltas`]). It does not authorize requests and does not filter headers: that is the caller's. It never
 //! retries, because the client decides that.
 
 mod frames;

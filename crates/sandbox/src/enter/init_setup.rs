@@ -1,4 +1,4 @@
-//! Sets up process 1 of a sandbox, up to the point where [`init`](super::init) starts the program.
+//! Sets up process 1 of a sandbox, up to the point where [`super::init`] starts the program.
 
 use std::fs::File;
 use std::io;

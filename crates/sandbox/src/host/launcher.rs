@@ -71,7 +71,7 @@ impl SandboxLauncher {
         Self { prewarm: Prewarm::Off, ..self }
     }
 
-    /// Executes a program that calls [`crate::enter`].
+    /// Executes a program that calls [`crate::enter()`].
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, args: impl Into<Vec<OsString>>, instance: InstanceId) -> Self {
         Self {

@@ -2,7 +2,7 @@
 //! to that user, who must change their modes to read them; root can read them as they are.
 //!
 //! While the session runs, a folder is opened temporarily ([`enter`]). Afterwards all of them are opened for good, and
-//! their original modes are recorded beside the overlay ([`Layers::open_up`]): those modes are shown and landed.
+//! their original modes are recorded beside the overlay ([`super::OverlayDirs::open_up`]): those modes are shown and landed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

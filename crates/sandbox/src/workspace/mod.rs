@@ -1,5 +1,5 @@
-//! Changes of a sandbox to its workspace, seen from the host: listing ([`diff`]), landing ([`land`]) and discarding
-//! ([`discard`]) them, and reading a single file ([`content`]). [`AutorunSnapshot`] and [`DirGrowth`] are for folders that are
+//! Changes of a sandbox to its workspace, seen from the host: listing ([`diff()`]), landing ([`land()`]) and discarding
+//! ([`discard()`]) them, and reading a single file ([`content()`]). [`AutorunSnapshot`] and [`DirGrowth`] are for folders that are
 //! changed directly.
 //!
 //! The agent controls everything in the upper layer, so none of it is trusted: names are opened beneath their folder
