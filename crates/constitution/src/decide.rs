@@ -278,7 +278,9 @@ fn are_owners_args(facts: &Facts) -> bool {
 /// Untrusted words, private data and a way out never meet without a person.
 fn check_trifecta(facts: &Facts, manifest: Option<&ToolManifest>, trace: &mut DecisionTrace<'_>) {
     let outside = facts.args.outside == Some(true) || facts.args.unseen.iter().any(|name| name == "outside");
-    let way_out = manifest.is_none_or(|manifest| manifest.is_way_out(outside));
+    // A tool that nobody describes is one unless nothing in its arguments looks like an address. Facts from before this
+    // was looked at do not say, so their verdicts stay.
+    let way_out = manifest.map_or(facts.args.links != Some(false), |manifest| manifest.is_way_out(outside));
     let tainted = facts.labels.trust <= Trust::Community && facts.labels.private;
     if !(way_out && tainted) || are_owners_args(facts) {
         return trace.record_pass("trust.trifecta", || {
