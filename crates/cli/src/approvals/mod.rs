@@ -71,8 +71,8 @@ pub(crate) enum ApprovalsCommand {
     /// Decide calls on a live screen, with one key for each decision.
     ///
     /// Keys: j and k or the arrows select, a allows once, s allows for the session, p picks a pattern to grant, d
-    /// denies, D denies and ends the turn, Enter shows the whole call, q quits. Without a terminal it prints a line for
-    /// each new call.
+    /// denies, D denies and stops the session, Enter shows the whole call, q quits. Without a terminal it prints a line
+    /// for each new call.
     #[command(
         after_help = "Examples:\n  tribune approvals watch\n  tribune approvals watch --json | while read -r line; do notify-send tribune; done"
     )]
@@ -93,7 +93,7 @@ pub(crate) enum ApprovalsCommand {
     Deny {
         /// The call's id, or the first characters of it.
         id: String,
-        /// Also end the agent's turn.
+        /// Also end the turn, and stop the session until its owner speaks in it again.
         #[arg(long)]
         stop: bool,
         /// The reason; the agent gets it, and the ledger records it.

@@ -101,13 +101,13 @@ impl Api {
             let may_change = info.needs == 1 && runner == CallRunner::Host;
             info.draft = words.filter(|_| may_change).map(str::to_owned);
         }
-        let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
+        let session = info.session_key.clone();
         let (steps, came_of_it) = self
             .readers
             .read(move |reader| {
                 let came_of_it =
                     if is_pending { None } else { approval_result(reader, &session, &call, &entry)? };
-                Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
+                Ok((trail(reader, &session, &entry)?, came_of_it.map(str::to_owned)))
             })
             .await?;
         info.trail = steps.into_iter().map(LabelStep::from).collect();

@@ -14,12 +14,13 @@ use tribune_records::approval::grant;
 use tribune_records::approval::grant::{Grant, GrantQuery, GrantTerms, Granted};
 use tribune_records::approval::record::{
     ApprovalRecord, ApprovalState, CallRunner, Decided, DecisionKind, Requested, approval_entity,
-    grant_entity,
+    denials_entity, grant_entity,
 };
 use tribune_records::ledger_payloads::payload;
 use tribune_runtime::SessionState;
 use tribune_storage::store::{ApprovalRow, StoreError};
 
+use super::denial_memory::{self, KnownAction};
 use super::error::ApprovalError;
 use super::pending::{Card, PendingApprovals};
 use crate::storage_handles::StorageHandles;
@@ -68,6 +69,9 @@ impl Inbox {
             let ApprovalRow { requested, entry, votes, .. } = row;
             let card = Card { requested, entry, votes, is_deciding: false, turn: None };
             state.insert(card);
+        }
+        for row in readers.now(|reader| reader.denials(MAX_PENDING))? {
+            state.denials.restore(row);
         }
         for granted in readers.now(|reader| reader.grants())? {
             // Closing a session ends its grants before the closing is recorded.
@@ -121,6 +125,32 @@ impl Inbox {
     /// Whether a request is pending and no decision is being written. Never true for an allowed request.
     pub(crate) fn is_undecided(&self, id: &str) -> bool {
         self.state().cards.get(id).is_some_and(|card| !card.is_deciding)
+    }
+
+    /// What is known of an action of a session: a person denied it, or is being asked about it.
+    pub(crate) fn known_action(&self, session: &str, tool: &str, digest: &str) -> Option<KnownAction> {
+        if !denial_memory::is_agents_own(tool) {
+            return None;
+        }
+        let state = self.state();
+        let denied = state.denials.denial(session, digest).cloned().map(KnownAction::Denied);
+        denied.or_else(|| Some(KnownAction::Waits(state.waiting(session, digest)?.id.clone())))
+    }
+
+    /// Who stopped a session, if someone did and its owner has not spoken in it since.
+    pub(crate) fn stopped_by(&self, session: &str) -> Option<String> {
+        self.state().denials.stopped_by(session).map(str::to_owned)
+    }
+
+    /// Lifts the denials of a session, because its owner speaks in it.
+    pub(crate) async fn lift_denials(&self, session: &str) -> Result<(), StoreError> {
+        if !self.state().denials.contains(session) {
+            return Ok(());
+        }
+        let record = ApprovalRecord::DenialsLifted { session: session.to_owned() };
+        self.append(&[self.draft(&denials_entity(session), "owner", Vec::new(), &record)]).await?;
+        self.state().denials.lift(session);
+        Ok(())
     }
 
     /// Waits until a recorded request is also in the inbox; its text is stored by then.
@@ -200,17 +230,16 @@ impl Inbox {
         if let Some(granted) = granted {
             state.grant(granted);
         }
-        drop(state);
         let by = who.id.clone();
-        let (decision, state) = if request.decision.allows() {
-            (
-                ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) },
-                ApprovalState::Allowed,
-            )
+        let decision = if request.decision.allows() {
+            ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) }
         } else {
             let stop = request.decision == DecisionKind::DenyStop;
-            (ApprovalDecision::Denied { by, reason: request.reason, stop }, ApprovalState::Denied)
+            ApprovalDecision::Denied { by, reason: request.reason, stop }
         };
+        state.denials.insert(&card.requested, &decision);
+        drop(state);
+        let state = decision.state();
         let is_orphan = card.turn.is_none_or(|turn| turn.send(decision).is_err());
         requested = card.requested;
         self.changed();

@@ -8,19 +8,31 @@ use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::grant::{Grant, Granted};
 use tribune_records::approval::record::Requested;
 
-/// Pending approvals and grants.
+use super::denial_memory::DenialMemory;
+
+/// Pending approvals, grants, and what was denied.
 #[derive(Default)]
 pub(super) struct PendingApprovals {
     pub(super) cards: BTreeMap<String, Card>,
     /// Number of cards per session.
     of_session: HashMap<String, usize>,
     pub(super) grants: BTreeMap<String, Granted>,
+    pub(super) denials: DenialMemory,
 }
 
 impl PendingApprovals {
     /// Number of pending approvals of a session.
     pub(super) fn of_session(&self, session: &str) -> usize {
         self.of_session.get(session).copied().unwrap_or_default()
+    }
+
+    /// The pending approval of this session for this action.
+    pub(super) fn waiting(&self, session: &str, digest: &str) -> Option<&Requested> {
+        if self.of_session(session) == 0 {
+            return None;
+        }
+        let mut cards = self.cards.values().map(|card| &card.requested);
+        cards.find(|requested| requested.session == session && requested.digest == digest)
     }
 
     /// All grants, newest first.

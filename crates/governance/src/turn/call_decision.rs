@@ -13,7 +13,9 @@ use tribune_records::outcome::Access;
 use tribune_runtime::{ErrorKind, EventKind, RuntimeError, ToolOutcome};
 
 use super::turn_recorder::{CallEnding, LedgerCall, TurnRecorder};
-use crate::gate::{AllowToken, Authorization, AuthorizationRequest, PendingAdmission, PolicyContext};
+use crate::gate::{
+    AllowToken, Authorization, AuthorizationRequest, OwnerWords, PendingAdmission, PolicyContext,
+};
 
 /// The verdict on a recorded call.
 pub(super) enum CallDecision {
@@ -30,8 +32,8 @@ pub(super) struct CallReview<'a> {
     pub(super) stage: DecisionStage,
     /// The approval of exactly this call, if a person allowed it.
     pub(super) approval: Option<&'a str>,
-    /// The owner's messages of the turn.
-    pub(super) owner_words: &'a [&'a str],
+    /// What the owner said in the turn.
+    pub(super) owner_words: Option<&'a OwnerWords>,
     pub(super) vetoes: Vec<Veto>,
     /// Where a denial reaches the agent beside its result, such as a mailbox message.
     pub(super) notified: &'a [Access],
@@ -40,7 +42,7 @@ pub(super) struct CallReview<'a> {
 impl CallReview<'_> {
     /// A review at this stage, without an approval, owner words or vetoes.
     pub(super) const fn at(stage: DecisionStage) -> Self {
-        Self { stage, approval: None, owner_words: &[], vetoes: Vec::new(), notified: &[] }
+        Self { stage, approval: None, owner_words: None, vetoes: Vec::new(), notified: &[] }
     }
 }
 
@@ -115,6 +117,7 @@ impl TurnRecorder {
             context,
             tool: &recorded.call.name,
             stage,
+            call_id: &recorded.call.id,
             input: Some(&recorded.call.input),
             original_input: recorded.original_input.as_ref(),
             runs: &runs,
@@ -163,8 +166,7 @@ impl TurnRecorder {
         let tool = &recorded.call.name;
         let (roles, needs, expires_at) = gate.terms(tool);
         let risk = gate.risk(tool).to_owned();
-        let digest =
-            action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))?;
+        let digest = digest_of(action)?;
         let (instead_of, changed) =
             attempt.replaces.map_or((None, Vec::new()), |replaced| (Some(replaced.id), replaced.changed));
         let roots = action.roots.clone();
@@ -201,6 +203,10 @@ impl TurnRecorder {
         self.event(EventKind::ApprovalRequested { id, entry: Box::new(entry) });
         Ok((requested, cid))
     }
+}
+
+pub(super) fn digest_of(action: &Action) -> Result<String, RuntimeError> {
+    action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 /// Runs blocking I/O with `block_in_place` on a multi-threaded runtime, so that other tasks go on.

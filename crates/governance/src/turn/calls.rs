@@ -23,13 +23,13 @@ use tribune_runtime::{
 };
 
 use super::agent_executed_calls::GrantedCall;
-use super::call_decision::{Attempt, CallDecision, CallReview};
+use super::call_decision::{Attempt, CallDecision, CallReview, digest_of};
 use super::external_calls::FULL;
 use super::parked_calls::ParkedCall;
 use super::toolbox::{PendingOutcome, Responder, ToolRequest};
 use super::turn_recorder::{Execution, LedgerCall, TurnRecorder};
 use crate::gate::hooks::HookSubject;
-use crate::gate::{Admission, PendingAdmission};
+use crate::gate::{Admission, OwnerWords, PendingAdmission};
 use crate::tool_executor::ToolExecutor;
 
 /// Maximum size of the input of one call.
@@ -111,7 +111,7 @@ impl Calls {
         recorder: &mut TurnRecorder,
         ToolRequest { call, answer }: ToolRequest,
         turn: Cid,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let call = recorder.governance.tools.to_policy_call(&recorder.handle.key, call);
         if let Err(refused) = self.check(recorder, &call) {
@@ -146,7 +146,7 @@ impl Calls {
         ToolRequest { call, answer }: ToolRequest,
         hook_result: HookResult,
         turn: Cid,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let HookResult { original_input, mut vetoes } = hook_result;
         let recorded = match &answer {
@@ -188,8 +188,8 @@ impl Calls {
                         .resume_answered(recorder, recorded, answer, &requested, &decision, owner_words)
                         .await;
                 }
-                if !recorder.governance.policy.gate.inbox.has_room(recorder.handle.key.as_str()) {
-                    let outcome = ToolOutcome::error(FULL);
+                if let Some(refused) = refused_unasked(recorder, &recorded, &action)? {
+                    let outcome = ToolOutcome::error(refused);
                     let parents = vec![recorded.entry, entry];
                     let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
                     return self.refuse(recorder, &recorded, answer, outcome, result).await;
@@ -207,7 +207,7 @@ impl Calls {
         recorder: &mut TurnRecorder,
         progress: Progress,
         turn: Cid,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         match progress {
             Progress::Hooked(request, hook_result) => {
@@ -355,6 +355,18 @@ impl Calls {
         }
         Ok(())
     }
+}
+
+/// Why no person is asked about an action: the answer is known, the same question waits, or too many wait.
+fn refused_unasked(
+    recorder: &TurnRecorder,
+    recorded: &LedgerCall,
+    action: &Action,
+) -> Result<Option<String>, RuntimeError> {
+    let (inbox, session) = (&recorder.governance.policy.gate.inbox, recorder.handle.key.as_str());
+    let digest = digest_of(action)?;
+    let known = inbox.known_action(session, &recorded.call.name, &digest).map(|known| known.sentence());
+    Ok(known.or_else(|| (!inbox.has_room(session)).then(|| FULL.to_owned())))
 }
 
 /// Executes an admitted call, whose output may be followed on `terminal`. A panic of a tool becomes an error outcome.

@@ -13,6 +13,7 @@ use super::call_decision::{Attempt, CallDecision, CallReview, ReplacedRequest};
 use super::calls::{CallStep, Calls, Progress, action_now};
 use super::toolbox::Responder;
 use super::turn_recorder::{LedgerCall, TurnRecorder};
+use crate::gate::OwnerWords;
 
 /// How often a call whose action keeps changing returns to the inbox.
 const MAX_ATTEMPTS: u32 = 8;
@@ -51,7 +52,7 @@ impl Calls {
         recorder: &mut TurnRecorder,
         parked: ParkedCall,
         decision: ApprovalDecision,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let ParkedCall { recorded, answer, requested, action, attempt } = parked;
         let state = decision.state();
@@ -95,7 +96,7 @@ impl Calls {
         &mut self,
         recorder: &mut TurnRecorder,
         parked: ParkedCall,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let ParkedCall { recorded, answer, requested, action, attempt } = parked;
         let now = action_now(recorder, &recorded.call).await?;
@@ -125,7 +126,7 @@ impl Calls {
         answer: Responder,
         approval: &str,
         decision: &ApprovalDecision,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         if decision.state() == ApprovalState::Allowed {
             return self.dispatch(recorder, recorded, answer, approval, owner_words).await;
@@ -143,7 +144,7 @@ impl Calls {
         recorded: LedgerCall,
         answer: Responder,
         approval: &str,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let vetoes = match &answer {
             Responder::Outcome(_) => Vec::new(),

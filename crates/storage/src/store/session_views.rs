@@ -12,7 +12,7 @@ use tribune_ledger::entry::EntryText;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
     EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, ToolCallRecord, ToolResultRecord,
-    Turn, TurnPhase,
+    Turn, TurnPhase, WORKSPACE_ENTITIES, WorkspaceRecord,
 };
 use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
@@ -51,6 +51,9 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::Approval => policy_views::apply(connection, index, entry),
         EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => {
             view.read(SessionView::egressed)
+        }
+        EntryQuality::Delivery if entry.entity_id.starts_with(WORKSPACE_ENTITIES) => {
+            view.read(SessionView::landed)
         }
         EntryQuality::Delivery => view.read(SessionView::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
@@ -262,6 +265,17 @@ impl SessionView<'_> {
             ProxyRecord::Asked { provider, .. } => self.open_work("proxy", &provider),
             ProxyRecord::Ended { .. } => self.work_done(),
             ProxyRecord::Refused { .. } => Ok(()),
+        }
+    }
+
+    /// Changes of a sandbox get its labels in the folder that they land in.
+    fn landed(&self, record: WorkspaceRecord) -> rusqlite::Result<()> {
+        match record {
+            WorkspaceRecord::Labelled { wrote } => policy_views::label(self.connection, self.entry, &wrote),
+            WorkspaceRecord::Landed { .. }
+            | WorkspaceRecord::LandingFailed { .. }
+            | WorkspaceRecord::LandingInterrupted { .. }
+            | WorkspaceRecord::Discarded { .. } => Ok(()),
         }
     }
 
