@@ -108,6 +108,9 @@ pub(crate) struct AddAgentArgs {
     /// Its public key: `ed25519:` and 64 hex digits. A client that proves this key acts as this agent.
     #[arg(long, value_name = "KEY")]
     pubkey: Option<String>,
+    /// An agent whose messages it gets, or `*` for all agents of the roster; may be repeated. Without it, it gets none.
+    #[arg(long, value_name = "ID")]
+    accepts_from: Vec<String>,
 }
 
 pub(crate) fn run(
@@ -143,11 +146,23 @@ async fn over_rpc(
             show(&agents, &id, output)?;
         }
         AgentsCommand::Add(add) => {
-            let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+            let AddAgentArgs {
+                id,
+                name,
+                backend,
+                profile,
+                model,
+                mandate,
+                mode,
+                standing,
+                pubkey,
+                accepts_from,
+            } = add;
             let mode = mode.map(ApprovalMode::as_str);
             let params = json!({
                 "agent_id": id, "name": name, "backend": backend, "profile": profile, "model": model,
                 "mandate": mandate, "mode": mode, "standing": standing, "pubkey": pubkey,
+                "accepts_from": accepts_from,
             });
             let agent = client.call("agent.add", &params).await?;
             added(&agent, home, output)?;
@@ -236,7 +251,8 @@ fn pass_text(pass: &Value) -> String {
 
 /// Builds the roster line, if the law and this build know what it names.
 fn checked(add: AddAgentArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
-    let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+    let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from } =
+        add;
     let id: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     if law.mandate(&mandate).is_none() {
         let known: Vec<&str> = law.mandates().keys().map(String::as_str).collect();
@@ -249,7 +265,7 @@ fn checked(add: AddAgentArgs, law: &Constitution, home: &Home) -> Result<RosterA
         let known = BACKENDS.join(", ");
         return Err(CliError::Input(format!("there is no backend `{backend}`: this build has {known}")));
     }
-    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
+    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from })
 }
 
 /// The roster in the form of the daemon's `agent.list`.
@@ -261,7 +277,7 @@ fn agents_of(roster: &Roster, law: &Constitution, seen: &[Heartbeat]) -> Value {
             "agent_id": agent.id, "name": agent.name, "backend": agent.backend, "profile": agent.profile,
             "model": agent.model,
             "mandate": agent.mandate, "mode": agent.mode, "tools": tools, "standing": agent.standing, "pubkey": agent.pubkey,
-            "rostered": true, "last_seen": seen.map(|seen| &seen.last_seen),
+            "accepts_from": agent.accepts_from, "rostered": true, "last_seen": seen.map(|seen| &seen.last_seen),
             "sessions": seen.map_or(0, |seen| seen.sessions), "turns": seen.map_or(0, |seen| seen.turns),
         })
     };
@@ -320,6 +336,9 @@ fn agent_text(agent: &Value, paint: Paint) -> String {
     lines.push(line("may call", tools(agent)));
     lines.push(line("standing", if agent["standing"] == true { "yes".into() } else { "no".into() }));
     lines.push(line("public key", cell(&agent["pubkey"])));
+    let accepted: Vec<String> = agent["accepts_from"].as_array().into_iter().flatten().map(cell).collect();
+    let accepted = if accepted.is_empty() { "no messages".to_owned() } else { accepted.join(", ") };
+    lines.push(line("gets from", accepted));
     lines.push(line("sessions", cell(&agent["sessions"])));
     lines.push(line("turns", cell(&agent["turns"])));
     lines.push(line("last seen", cell(&agent["last_seen"])));

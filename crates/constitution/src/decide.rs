@@ -375,7 +375,18 @@ fn resolve_question(facts: &Facts, verdict: Verdict, trace: &mut DecisionTrace<'
         };
     }
     // An exception or a rule may still cover an offered tool once there are arguments.
-    if facts.approver || facts.stage == DecisionStage::Offer {
+    if facts.stage == DecisionStage::Offer {
+        return verdict;
+    }
+    if facts.guest {
+        let mut rules = vec!["ask.guest".to_owned()];
+        rules.extend(verdict.rules);
+        let reason = format!("{}; nobody is asked about calls of guests", verdict.reason);
+        trace.record_note("ask.guest", "the agent is a guest");
+        let would_allow = Some("an operator can add the agent to the roster".to_owned());
+        return Verdict { decision: Decision::Deny, rules, reason, would_allow, ..verdict };
+    }
+    if facts.approver {
         return verdict;
     }
     let mut rules = vec!["ask.no_approver".to_owned()];

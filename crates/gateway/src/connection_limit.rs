@@ -1,38 +1,21 @@
-//! The connection limit. Connections of the operator, of approvers and of agents of the roster keep their slot. A connection
-//! that proved nothing, or only an unregistered key, can be evicted: when the limit is reached, a new connection takes the
-//! slot of the oldest of them. So nobody can lock the operator out by holding connections, with however many keys.
+//! The connection limit. Connections of the operator, of approvers and of agents of the roster keep their slot. When the limit is
+//! reached, a new connection takes the slot of the oldest one that proved nothing, or else of the oldest guest. Guests have at
+//! most half of what the others leave. So no class keeps another one out by holding connections, with however many keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
+use tribune_records::agents::PrincipalTier;
 
-use crate::principal::Principal;
 use crate::status::Status;
 
 /// One slot in this many is reserved for the operator: approvers and agents cannot keep it.
 const ONE_IN: usize = 8;
 
-/// What a connection has proved, as far as its slot is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PrincipalTier {
-    Operator,
-    /// An approver, or an agent of the roster.
-    Member,
-    /// Any other caller; its slot can be given away.
-    Guest,
-}
-
-impl Principal {
-    pub(super) const fn standing(&self) -> PrincipalTier {
-        match self {
-            Self::Operator => PrincipalTier::Operator,
-            Self::Approver(_) | Self::Agent { .. } => PrincipalTier::Member,
-            Self::Unregistered { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
-        }
-    }
-}
+/// The share of guests: one in this many of the slots that nobody keeps.
+const GUESTS_ONE_IN: usize = 2;
 
 /// All connection slots.
 #[derive(Debug)]
@@ -42,12 +25,14 @@ pub(super) struct ConnectionLimit {
     status: Arc<Status>,
 }
 
+/// The slots that are taken. Those that can be evicted are in order, oldest first, with the token that tells the connection.
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    /// Slots that can be evicted, oldest first, with the token that tells the connection.
-    evictable: BTreeMap<u64, CancellationToken>,
-    /// Slots that cannot.
+    /// Connections that proved nothing yet.
+    unproven: BTreeMap<u64, CancellationToken>,
+    guests: BTreeMap<u64, CancellationToken>,
+    /// Slots that cannot be evicted.
     kept: HashMap<u64, PrincipalTier>,
 }
 
@@ -64,16 +49,16 @@ impl ConnectionLimit {
         Arc::new(Self { max, taken: Mutex::default(), status })
     }
 
-    /// Takes a slot for a new connection, and evicts the oldest evictable one if all are taken. `None` if none is evictable.
+    /// Takes a slot for a new connection, and evicts one if all are taken. `None` if none can be evicted.
     pub(super) fn take(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let mut taken = self.taken();
-        if taken.evictable.len() + taken.kept.len() >= self.max {
-            let (_, oldest) = taken.evictable.pop_first()?;
+        if taken.unproven.len() + taken.guests.len() + taken.kept.len() >= self.max {
+            let (_, oldest) = taken.unproven.pop_first().or_else(|| taken.guests.pop_first())?;
             oldest.cancel();
         }
         let (number, evicted) = (taken.next, CancellationToken::new());
         taken.next += 1;
-        taken.evictable.insert(number, evicted.clone());
+        taken.unproven.insert(number, evicted.clone());
         self.status.connections.fetch_add(1, Ordering::Relaxed);
         Some(ConnectionSlot { limit: Arc::clone(self), number, evicted })
     }
@@ -88,31 +73,38 @@ impl ConnectionLimit {
     }
 }
 
+impl Taken {
+    /// Takes a connection out of its class. `false` if it was evicted.
+    fn release(&mut self, number: u64) -> bool {
+        let evictable = self.unproven.remove(&number).or_else(|| self.guests.remove(&number));
+        self.kept.remove(&number).is_some() || evictable.is_some()
+    }
+}
+
 impl ConnectionSlot {
     /// Records what this connection has proved. A member beyond the members' share stays evictable.
-    pub(super) fn is_of(&self, standing: PrincipalTier) {
+    pub(super) fn is_of(&self, tier: PrincipalTier) {
         let mut taken = self.limit.taken();
-        let was = match taken.kept.get(&self.number) {
-            Some(kept) => *kept,
-            None if taken.evictable.contains_key(&self.number) => PrincipalTier::Guest,
+        if !taken.release(self.number) {
             // Evicted: the connection is about to end.
-            None => return,
-        };
-        if was == standing {
             return;
         }
         let members = || taken.kept.values().filter(|kept| **kept == PrincipalTier::Member).count();
-        let keeps = match standing {
-            PrincipalTier::Operator => true,
-            PrincipalTier::Member => members() < self.limit.for_members(),
-            PrincipalTier::Guest => false,
-        };
-        if keeps {
-            taken.evictable.remove(&self.number);
-            taken.kept.insert(self.number, standing);
-        } else {
-            taken.kept.remove(&self.number);
-            taken.evictable.insert(self.number, self.evicted.clone());
+        match tier {
+            PrincipalTier::Operator => drop(taken.kept.insert(self.number, tier)),
+            PrincipalTier::Member if members() < self.limit.for_members() => {
+                taken.kept.insert(self.number, tier);
+            }
+            PrincipalTier::Member => drop(taken.unproven.insert(self.number, self.evicted.clone())),
+            PrincipalTier::Guest => {
+                taken.guests.insert(self.number, self.evicted.clone());
+                let share = (self.limit.max.saturating_sub(taken.kept.len()) / GUESTS_ONE_IN).max(1);
+                while taken.guests.len() > share
+                    && let Some((_, oldest)) = taken.guests.pop_first()
+                {
+                    oldest.cancel();
+                }
+            }
         }
     }
 
@@ -124,9 +116,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut taken = self.limit.taken();
-        taken.evictable.remove(&self.number);
-        taken.kept.remove(&self.number);
+        self.limit.taken().release(self.number);
         self.limit.status.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

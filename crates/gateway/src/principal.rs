@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq as _;
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::AttestationKey;
-use tribune_records::agents::UNREGISTERED;
+use tribune_records::agents::{ANONYMOUS, PrincipalTier, UNREGISTERED};
 use tribune_records::approval::approver::Approver;
 use tribune_registry::{Agents, Approvers};
 use tribune_runtime::{AgentId, SessionKey, Speaker};
@@ -28,13 +28,28 @@ pub enum Principal {
     Approver(Approver),
     /// Proved the key that the roster lists for this agent.
     Agent { id: AgentId, pubkey: String },
-    /// Proved a key that is not in the roster: an unregistered agent.
+    /// Proved a key that is not in the roster, and was let in as a guest: an unregistered agent.
     Unregistered { id: AgentId, pubkey: String },
-    /// Proved nothing, where the configuration accepts anonymous callers.
+    /// Has the guest token and proved no key, or proved nothing where the configuration accepts anonymous callers.
     Anonymous { id: AgentId },
 }
 
+/// The anonymous principal.
+pub fn anonymous() -> Option<Principal> {
+    // INVARIANT: the name is a valid id.
+    ANONYMOUS.parse().ok().map(|id| Principal::Anonymous { id })
+}
+
 impl Principal {
+    /// The class whose quotas it uses.
+    pub(crate) const fn tier(&self) -> PrincipalTier {
+        match self {
+            Self::Operator => PrincipalTier::Operator,
+            Self::Approver(_) | Self::Agent { .. } => PrincipalTier::Member,
+            Self::Unregistered { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
+        }
+    }
+
     /// Refuses every caller but the operator.
     pub(crate) fn operator(&self) -> Result<(), ApiError> {
         match self {
@@ -137,6 +152,7 @@ impl Principal {
 pub struct Authenticator {
     /// BLAKE3 of the token: hashes have one length for the constant-time comparison, and the token itself is not kept.
     token: [u8; 32],
+    guest_token: [u8; 32],
     audience: String,
     approvers: Arc<Approvers>,
     failures: Mutex<FailedAttempts>,
@@ -171,15 +187,17 @@ impl std::fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    pub fn new(token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
-        Self { token: digest(token), audience, approvers, failures: Mutex::default() }
+    pub fn new(token: &str, guest_token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
+        let (token, guest_token) = (digest(token), digest(guest_token));
+        Self { token, guest_token, audience, approvers, failures: Mutex::default() }
     }
 
     pub(crate) fn audience(&self) -> &str {
         &self.audience
     }
 
-    /// Resolves the operator's token or an approver's. A valid token is always accepted, however many failures came before.
+    /// Resolves the operator's token, an approver's, or the guest token. A valid token is always accepted, however many
+    /// failures came before.
     pub(crate) fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
         if bool::from(digest(token).ct_eq(&self.token)) {
             return Ok(Principal::Operator);
@@ -187,15 +205,23 @@ impl Authenticator {
         if let Some(approver) = self.approvers.by_token(token) {
             return Ok(Principal::Approver(approver));
         }
+        if bool::from(digest(token).ct_eq(&self.guest_token))
+            && let Some(guest) = anonymous()
+        {
+            return Ok(guest);
+        }
         Err(self.refuse("this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"))
     }
 
-    /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent.
+    /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent. An unknown key
+    /// alone admits nobody, because anyone can make one: the connection has a principal already (`is_admitted`), or is
+    /// refused.
     pub(crate) fn check_agent(
         &self,
         nonce: &str,
         proof: &AuthAgent,
         agents: &Agents,
+        is_admitted: bool,
     ) -> Result<Principal, ApiError> {
         let wrong = || {
             self.refuse("the signature does not prove this key: sign the text that docs/guide/rpc.md gives")
@@ -213,7 +239,11 @@ impl Authenticator {
         let pubkey = proof.public_key.clone();
         match agents.by_pubkey(&pubkey) {
             Some(agent) => Ok(Principal::Agent { id: agent.id, pubkey }),
-            None => Ok(Principal::Unregistered { id: unregistered_id(&pubkey)?, pubkey }),
+            None if is_admitted => Ok(Principal::Unregistered { id: unregistered_id(&pubkey)?, pubkey }),
+            None => Err(ApiError::new(
+                "unauthorized",
+                "this key is not in the roster: send the guest token in run/guest-token with auth.token first, or let the operator add the key",
+            )),
         }
     }
 
@@ -286,7 +316,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Arc::new(Approvers::load(folder.path().join("approvers.json")).unwrap());
         let token = approvers.add("alice", &[], |_| false).unwrap();
-        let authenticator = Authenticator::new("right", "log".into(), approvers);
+        let authenticator = Authenticator::new("right", "guest", "log".into(), approvers);
         assert!(
             matches!(authenticator.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")
         );
@@ -295,6 +325,7 @@ mod tests {
         }
         assert_eq!(authenticator.check_token("wrong").unwrap_err().code, "rate_limited");
         assert_eq!(authenticator.check_token("right").unwrap(), Principal::Operator);
+        assert_eq!(authenticator.check_token("guest").unwrap().tier(), PrincipalTier::Guest);
         for near in ["righ", "right ", "Right", ""] {
             assert!(authenticator.check_token(near).is_err(), "{near:?}");
         }

@@ -263,6 +263,9 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 let method = request.method.as_str();
+                if let Err(error) = self.gateway.guest_rate.take(&who) {
+                    return Answer::Now(Err(error));
+                }
                 if matches!(who, Principal::Approver(_)) && !methods::APPROVER_METHODS.contains(&method) {
                     let what = "an approver decides about calls and grants, and may do nothing else";
                     return Answer::Now(Err(ApiError::forbidden(what)));
@@ -294,7 +297,8 @@ impl Connection {
         // A nonce is good for one attempt.
         let nonce = self.nonce.take().filter(|nonce| hex::<32>(nonce).is_some());
         let nonce = nonce.ok_or_else(|| ApiError::params("ask for a challenge first: auth.challenge"))?;
-        self.gateway.authenticator.check_agent(&nonce, proof, &self.gateway.api.agents)
+        let is_admitted = self.principal.is_some();
+        self.gateway.authenticator.check_agent(&nonce, proof, &self.gateway.api.agents, is_admitted)
     }
 
     fn authenticated(&mut self, checked: Result<Principal, ApiError>) -> Result<Value, ApiError> {
@@ -306,7 +310,7 @@ impl Connection {
                 self.leases = Leases::default();
                 // An aborted task may end later; the stream it marked as active no longer counts.
                 self.active_streams = ActiveStreams::default();
-                self.slot.is_of(principal.standing());
+                self.slot.is_of(principal.tier());
                 let described = principal.describe(&self.gateway.api.agents);
                 self.principal = Some(principal);
                 rpc::value(described)

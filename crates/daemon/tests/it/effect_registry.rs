@@ -32,8 +32,8 @@ const REGISTRY: [(&str, &[(Effect, By)]); 72] = [
     ("cli/src/run/mod.rs", &[(Effect::Starts, By::Operator)]),
     ("client/src/lib.rs", &[(Effect::Reaches, By::Operator)]),
     ("daemon/src/daemon_info.rs", &[(Effect::Writes, By::Daemon)]),
-    ("daemon/src/operator_token.rs", &[(Effect::Writes, By::Daemon)]),
     ("daemon/src/state_folder.rs", &[(Effect::Writes, By::Daemon)]),
+    ("daemon/src/token_files.rs", &[(Effect::Writes, By::Daemon)]),
     // Asks the kernel for a route; no packet is sent.
     ("egress/src/net/mod.rs", &[(Effect::Reaches, By::Daemon)]),
     ("egress/src/proxy/network.rs", &[(Effect::Reaches, By::Gate)]),

@@ -22,6 +22,7 @@ mod fake_agent_own_tools;
 mod fake_agent_scripted;
 mod fixture;
 mod governed_turns;
+mod guests;
 mod guide;
 mod hooks;
 mod hostile_clients;

@@ -40,6 +40,7 @@ impl Api {
                     mode: agent.mode.map(|mode| mode.as_str().to_owned()),
                     standing: agent.standing,
                     pubkey: agent.pubkey,
+                    accepts_from: agent.accepts_from,
                     rostered: true,
                     last_seen: None,
                     sessions: 0,
@@ -67,6 +68,7 @@ impl Api {
                     mode: None,
                     standing: false,
                     pubkey: None,
+                    accepts_from: Vec::new(),
                     rostered: false,
                     last_seen: None,
                     sessions: 0,
@@ -109,6 +111,7 @@ impl Api {
             mode: add.mode.as_deref().map(approval_mode).transpose()?,
             standing: add.standing,
             pubkey: add.pubkey,
+            accepts_from: add.accepts_from,
         };
         self.sessions
             .governance()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tribune_providers::ModelRef;
+use tribune_records::agents::PrincipalTier;
 use tribune_records::workspace_roots;
 use tribune_registry::CLI_BACKENDS;
 use tribune_runtime::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
@@ -15,7 +16,6 @@ use crate::api_types::{
     Cancelled, EventPage, Forgotten, History, MessageInfo, SessionInfo, SessionInit, SessionList,
     SessionPage, TurnInfo, TurnResult, Turns,
 };
-use crate::connection_limit::PrincipalTier;
 use crate::error::{ApiError, misnamed};
 use crate::principal::Principal;
 use crate::validate_content;
@@ -32,7 +32,7 @@ impl Api {
                     .ok_or_else(|| ApiError::params("mode must be persistent, domain or oneshot"))?,
             ),
         };
-        if mode == Some(SessionMode::Persistent) && who.standing() == PrincipalTier::Guest {
+        if mode == Some(SessionMode::Persistent) && who.tier() == PrincipalTier::Guest {
             return Err(ApiError::forbidden(
                 "an unregistered or anonymous caller has no persistent sessions: mode must be domain or oneshot",
             ));

@@ -7,9 +7,10 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::response::Response;
+use tribune_records::agents::PrincipalTier;
 
 use crate::bearer::bearer;
-use crate::connection_limit::{ConnectionSlot, PrincipalTier};
+use crate::connection_limit::ConnectionSlot;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::principal::Principal;
@@ -47,7 +48,7 @@ fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
         Principal::Approver(_) => Err(ApiError::forbidden(
             "an approver cannot use models: use the operator's token or an agent's pass",
         )),
-        // INVARIANT: only the operator and the approvers have such tokens; keys are proved over the WebSocket only.
+        // An agent proves its key over the WebSocket only. Models cost money, so guests have none.
         Principal::Agent { .. } | Principal::Unregistered { .. } | Principal::Anonymous { .. } => {
             Err(ApiError::unauthorized())
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::agents::PrincipalTier;
 use tribune_records::approval::action::Files;
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::decision::{ApprovalDecision, DecisionOutcome, DecisionRequest};
@@ -22,10 +23,23 @@ use tribune_storage::store::{ApprovalRow, StoreError};
 
 use super::error::ApprovalError;
 use super::pending::{Card, PendingApprovals};
+use crate::gate::PolicyContext;
 use crate::storage_handles::StorageHandles;
 
 /// Most pending approvals of all sessions together; more than a person can read.
-pub(crate) const MAX_PENDING: usize = 20_000;
+pub(crate) const MAX_PENDING: usize = most_pending(PrincipalTier::Operator)
+    + most_pending(PrincipalTier::Member)
+    + most_pending(PrincipalTier::Guest);
+
+/// Most pending approvals of the sessions that one class of principals opened. The quotas are separate, so that no class can
+/// fill the inbox for another one. Nobody is asked about new calls of guests; an inbox of an older version may have some.
+const fn most_pending(tier: PrincipalTier) -> usize {
+    match tier {
+        PrincipalTier::Operator => 20_000,
+        PrincipalTier::Member => 10_000,
+        PrincipalTier::Guest => 1_000,
+    }
+}
 
 /// Most pending approvals of one session. An agent with more of them is not being answered.
 const MAX_PENDING_PER_SESSION: usize = 64;
@@ -66,7 +80,10 @@ impl Inbox {
         let mut state = PendingApprovals::default();
         for row in readers.now(|reader| reader.pending_approvals(MAX_PENDING))? {
             let ApprovalRow { requested, entry, votes, .. } = row;
-            let card = Card { requested, entry, votes, is_deciding: false, turn: None };
+            // A request is recorded in its session, so that session is there.
+            let session = readers.now(|reader| reader.session(&requested.session))?;
+            let tier = session.map_or(PrincipalTier::Member, |session| session.tier());
+            let card = Card { requested, tier, entry, votes, is_deciding: false, turn: None };
             state.insert(card);
         }
         for granted in readers.now(|reader| reader.grants())? {
@@ -103,16 +120,23 @@ impl Inbox {
         self.state().cards.len()
     }
 
-    /// Whether both limits allow one more approval of this session.
-    pub(crate) fn has_room(&self, session: &str) -> bool {
+    /// Whether the limits of its class and of the session allow one more approval.
+    pub(crate) fn has_room(&self, context: &PolicyContext) -> bool {
         let state = self.state();
-        state.cards.len() < MAX_PENDING && state.of_session(session) < MAX_PENDING_PER_SESSION
+        state.of_tier(context.tier) < most_pending(context.tier)
+            && state.of_session(context.key.as_str()) < MAX_PENDING_PER_SESSION
     }
 
-    /// Adds a request whose entry is durable. The returned receiver gives the turn the decision.
-    pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<ApprovalDecision> {
+    /// Adds a request whose entry is durable, of a session that this class of principals opened. The returned receiver gives
+    /// the turn the decision.
+    pub(crate) fn ask(
+        &self,
+        requested: Requested,
+        tier: PrincipalTier,
+        entry: Cid,
+    ) -> oneshot::Receiver<ApprovalDecision> {
         let (turn, decision) = oneshot::channel();
-        let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
+        let card = Card { requested, tier, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
         self.state().insert(card);
         self.changed();
         decision

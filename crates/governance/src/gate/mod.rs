@@ -23,7 +23,7 @@ use tribune_constitution::facts::FACTS_VERSION;
 use tribune_constitution::provenance::{ArgumentUse, is_from_owner};
 use tribune_constitution::{
     ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, Facts, Labels, OriginalCall,
-    SessionKind, ToolManifest, Verdict,
+    SessionKind, ToolManifest, Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
@@ -39,6 +39,7 @@ use self::hooks::Hooks;
 pub use self::label_store::{CallEnd, LabelChange, schedule};
 pub use self::policy_context::PolicyContext;
 use self::stop_signal::StopSignal;
+use tribune_records::agents::is_unregistered;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::call_args::args_of;
@@ -56,6 +57,12 @@ use crate::turn::CallDependencies;
 
 /// How long a call waits for a person unless the law sets another time.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The tools that write to the mailbox of another agent.
+const MAILBOX_TOOLS: [&str; 2] = ["message", "send_message"];
+
+/// Name of the veto against a message that its recipient does not accept.
+const NOT_ACCEPTED: &str = "mailbox.not_accepted";
 
 /// The gate of a daemon.
 #[derive(Debug)]
@@ -181,6 +188,7 @@ impl Gate {
             args,
             frozen: self.freeze.is_on(),
             approver: self.approvers == ApproverAvailability::Someone,
+            guest: is_unregistered(key.agent().as_str()),
             grant,
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
@@ -337,6 +345,20 @@ impl Gate {
     /// The approval mode of an agent, if its roster line sets one.
     pub fn mode_of(&self, agent: &AgentId) -> Option<ApprovalMode> {
         self.agents.as_ref()?.agent(agent)?.mode
+    }
+
+    /// The veto against a message to an agent of the roster that does not accept messages from the sender.
+    pub(crate) fn recipient_veto(&self, from: &AgentId, call: &ToolCall) -> Option<Veto> {
+        if !MAILBOX_TOOLS.contains(&call.name.as_str()) {
+            return None;
+        }
+        let to = call.input.get("to")?.as_str()?;
+        let to: AgentId = to.strip_prefix("agent:").unwrap_or(to).parse().ok()?;
+        let recipient = self.agents.as_ref()?.agent(&to)?;
+        let reason = || {
+            format!("`{to}` accepts no messages from `{from}`: an operator can name it in `accepts_from` of `{to}` in the roster")
+        };
+        (!recipient.accepts(from)).then(|| Veto::new(NOT_ACCEPTED, &reason()))
     }
 
     /// The risk level in a tool's manifest.

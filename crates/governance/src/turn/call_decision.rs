@@ -110,7 +110,10 @@ impl TurnRecorder {
             // The files at the place where an external caller executes the call are not known here.
             CallRunner::Caller => Files::default(),
         };
-        let CallReview { stage, approval, owner_words, vetoes, notified: _ } = review;
+        let CallReview { stage, approval, owner_words, mut vetoes, notified: _ } = review;
+        if recorded.runner == CallRunner::Host {
+            vetoes.extend(governance.policy.gate.recipient_veto(context.key.agent(), call));
+        }
         let request = AuthorizationRequest {
             context,
             tool: &recorded.call.name,

@@ -188,7 +188,7 @@ impl Calls {
                         .resume_answered(recorder, recorded, answer, &requested, &decision, owner_words)
                         .await;
                 }
-                if !recorder.governance.policy.gate.inbox.has_room(recorder.handle.key.as_str()) {
+                if !recorder.governance.policy.gate.inbox.has_room(&recorder.writer.context) {
                     let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
                     let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;

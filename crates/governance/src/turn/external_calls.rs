@@ -170,7 +170,7 @@ impl Governance {
                 recorder.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
-            Decision::Ask if self.policy.gate.inbox.has_room(key.as_str()) => {
+            Decision::Ask if self.policy.gate.inbox.has_room(&context) => {
                 let action = self.policy.gate.action_elsewhere(&context, &recorded.call);
                 let request = recorder.request(&recorded, verdict, position.cid, &action, Attempt::FIRST)?;
                 waits = Some(request);
@@ -187,7 +187,7 @@ impl Governance {
             state.verdict = ExternalDecision::Waits;
             state.approval = Some(requested.id.clone());
             // No task of this daemon waits; the caller asks again.
-            drop(self.policy.gate.inbox.ask(requested, entry));
+            drop(self.policy.gate.inbox.ask(requested, context.tier, entry));
         }
         recorder.show(&written);
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::oneshot;
 use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, MCP_SERVER, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
 use tribune_records::approval::action::{Action, Files, approval_id};
@@ -195,8 +196,8 @@ impl OutOfTurn {
         match (token, verdict.decision) {
             (Some(token), _) => Ok(request.admit(token, &entry)),
             (None, Decision::Ask) => {
-                let (requested, parked) = request.park(&row, &context, verdict, entry.cid, wait).await?;
-                request.wait(requested, parked, entry.cid, wait, gone).await
+                let (requested, decision) = request.park(&row, &context, verdict, entry.cid, wait).await?;
+                request.wait(requested, decision, entry.cid, wait, gone).await
             }
             (None, Decision::Allow | Decision::Deny) => Err(denied(&verdict)),
         }
@@ -352,7 +353,7 @@ impl OutOfTurnRequest<'_> {
         self.out_of_turn.gate.action_elsewhere(&context, &self.call)
     }
 
-    /// Records that the call waits for a person. The request expires when the caller stops waiting.
+    /// Records that the call waits for a person, and asks. The request expires when the caller stops waiting.
     async fn park(
         &self,
         row: &SessionRow,
@@ -360,9 +361,9 @@ impl OutOfTurnRequest<'_> {
         verdict: Verdict,
         entry: Cid,
         wait: Duration,
-    ) -> Result<(Requested, Cid), Denied> {
+    ) -> Result<(Requested, oneshot::Receiver<ApprovalDecision>), Denied> {
         let gate = &self.out_of_turn.gate;
-        if !gate.inbox.has_room(self.key.as_str()) {
+        if !gate.inbox.has_room(context) {
             return Err(Denied::recorded(DenialCode::TooManyWaiting, FULL));
         }
         let action = self.action(context);
@@ -399,21 +400,21 @@ impl OutOfTurnRequest<'_> {
         let record = ApprovalRecord::Requested(requested.clone());
         let draft = self.draft(EntryQuality::Approval, vec![entry], &record);
         let appended = self.out_of_turn.storage.ledger.append(&draft).await?;
-        Ok((requested, appended.cid))
+        let decision = gate.inbox.ask(requested.clone(), context.tier, appended.cid);
+        Ok((requested, decision))
     }
 
     /// Waits for a person, and decides again about what was allowed.
     async fn wait(
         &self,
         requested: Requested,
-        request: Cid,
+        decision: oneshot::Receiver<ApprovalDecision>,
         asked: Cid,
         wait: Duration,
         gone: impl Future<Output = ()>,
     ) -> Result<Admission, Denied> {
         let inbox = &self.out_of_turn.gate.inbox;
         let id = requested.id.clone();
-        let decision = inbox.ask(requested.clone(), request);
         let given_up = tokio::select! {
             decision = decision => Ok(decision.unwrap_or(ApprovalDecision::Withdrawn)),
             () = gone => Err("the caller went away before anyone decided"),

@@ -37,7 +37,11 @@ impl Calls {
         self.untrack(&parked.recorded.call.id);
         let written = recorder.write().await?;
         self.track(&parked.recorded, Some(parked.requested.id.clone()));
-        let decision = recorder.governance.policy.gate.inbox.ask(parked.requested.clone(), request);
+        let decision = recorder.governance.policy.gate.inbox.ask(
+            parked.requested.clone(),
+            recorder.writer.context.tier,
+            request,
+        );
         self.underway.push(Box::pin(async move {
             let decision = decision.await.unwrap_or(ApprovalDecision::Withdrawn);
             Progress::Decided(Box::new(parked), decision)

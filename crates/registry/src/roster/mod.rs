@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub use line::LineFault;
 use rustix::fs::FlockOperation;
 use tribune_constitution::ApprovalMode;
+use tribune_records::agents::is_unregistered;
 use tribune_runtime::AgentId;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
@@ -58,6 +59,19 @@ pub struct RosterAgent {
     pub standing: bool,
     /// `ed25519:` and 64 lowercase hex digits. A caller that proves this key is this agent.
     pub pubkey: Option<String>,
+    /// The agents whose messages it gets: their ids, or [`EVERY_AGENT`]. Without any it gets none.
+    pub accepts_from: Vec<String>,
+}
+
+/// Stands for all agents of the roster in [`RosterAgent::accepts_from`]. A guest is accepted under its own id only.
+pub const EVERY_AGENT: &str = "*";
+
+impl RosterAgent {
+    /// Whether it accepts messages from this agent. Every agent accepts its own.
+    pub fn accepts(&self, from: &AgentId) -> bool {
+        let names = |name: &String| name == from.as_str() || (name == EVERY_AGENT && !is_unregistered(from.as_str()));
+        *from == self.id || self.accepts_from.iter().any(names)
+    }
 }
 
 /// Why a roster cannot be used. Each message ends with the next step.

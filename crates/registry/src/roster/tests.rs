@@ -23,6 +23,7 @@ fn agent(id: &str) -> RosterAgent {
         mode: None,
         standing: false,
         pubkey: None,
+        accepts_from: Vec::new(),
     }
 }
 

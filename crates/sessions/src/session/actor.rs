@@ -216,7 +216,7 @@ async fn close_session(
         }
     }
     actor.close(closing.reason).await?;
-    actor.room.leave(actor.session.handle.key.agent());
+    actor.room.leave(&actor.session.handle.key);
     refuse(actor, commands, closed);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::oneshot;
 use tribune_ledger::Cid;
-use tribune_records::agents::RUN_BACKEND;
+use tribune_records::agents::{PrincipalTier, RUN_BACKEND};
 use tribune_runtime::{CloseReason, Handle, SessionInput, SessionKey, SessionState};
 use tribune_storage::store::SessionRow;
 
@@ -89,8 +89,9 @@ impl SessionManager {
             // An earlier `forget` is completed first, so that it does not shred the new conversation.
             shared.governance.finish_forgetting(&handle(&input.key, row)).await?;
         }
+        let tier = PrincipalTier::of_session(input.agent().as_str(), input.terms.pubkey.as_deref());
         let slot = match is_new {
-            true => Some(shared.room.take(input.agent(), if_full)?),
+            true => Some(shared.room.take(&input.key, tier, if_full)?),
             false => None,
         };
         let (key, mode) = (input.key.clone(), input.terms.mode);
@@ -158,7 +159,7 @@ impl SessionManager {
             Some(runtime) => runtime.close(&handle, closing.reason).await?,
             None => self.shared.governance.close_session(&handle, closing.reason).await?,
         }
-        self.shared.room.leave(key.agent());
+        self.shared.room.leave(key);
         Ok(())
     }
 

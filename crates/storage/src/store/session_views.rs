@@ -9,6 +9,7 @@ use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
+use tribune_records::agents::PrincipalTier;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
     EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, ToolCallRecord, ToolResultRecord,
@@ -370,6 +371,11 @@ impl SessionRow {
     /// Its workspace roots, as a session of this agent.
     pub fn ground(&self, agent: &AgentId) -> WorkspaceRoots {
         WorkspaceRoots::of_terms(agent.clone(), &self.terms)
+    }
+
+    /// The class of the principal that opened it.
+    pub fn tier(&self) -> PrincipalTier {
+        PrincipalTier::of_session(&self.agent_id, self.terms.pubkey.as_deref())
     }
 
     /// Its own mandate, then those of its parent agents.

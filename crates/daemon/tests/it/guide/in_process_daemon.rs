@@ -92,6 +92,7 @@ impl InProcessDaemon {
         let name = |name: &str, value: String| (name.to_owned(), Value::from(value));
         Names::from([
             name("<token>", self.home.read("run/token").trim().to_owned()),
+            name("<guest-token>", self.home.read("run/guest-token").trim().to_owned()),
             name("<address>", self.address().to_string()),
         ])
     }
