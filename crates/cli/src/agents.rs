@@ -61,12 +61,14 @@ pub(crate) enum AgentsCommand {
         after_help = "Examples:\n  tribune agents test coder\n  tribune agents test coder --canary-only --json"
     )]
     Test(TestArgs),
-    /// Create a pass: a token with which an agent's programs use its model through the daemon.
+    /// Create a pass: a token with which an agent's programs use its model, or ask the gate about its calls.
     ///
-    /// The token is printed once. It opens the model proxy and nothing else, for the one model that the roster gives
-    /// the agent. It expires after its time, or when the daemon stops.
+    /// The token is printed once. A pass for `models` opens the model proxy and nothing else, for the one model that
+    /// the roster gives the agent. A pass for the `gate` opens /v1/gate/ and nothing else, for sessions of the agent:
+    /// give it to a harness that runs its own calls, so that it does not hold the token that approves them. A pass
+    /// expires after its time, or when the daemon stops.
     #[command(
-        after_help = "Examples:\n  tribune agents pass writer\n  tribune agents pass writer --minutes 480 --json"
+        after_help = "Examples:\n  tribune agents pass writer\n  tribune agents pass writer --for gate\n  tribune agents pass writer --minutes 480 --json"
     )]
     Pass {
         /// The agent's id.
@@ -74,6 +76,9 @@ pub(crate) enum AgentsCommand {
         /// How long the pass is valid, up to a day.
         #[arg(long, value_name = "MINUTES")]
         minutes: Option<u32>,
+        /// What the pass opens.
+        #[arg(long = "for", value_name = "WHAT", default_value = "models", value_parser = ["models", "gate"])]
+        scope: String,
     },
 }
 
@@ -171,8 +176,9 @@ async fn over_rpc(
         }
         AgentsCommand::Install(args) => install::run(&args, home, output).await?,
         AgentsCommand::Test(args) => outcome = agent_test::run(&mut client, &args, output).await?,
-        AgentsCommand::Pass { id, minutes } => {
-            let pass = client.call("proxy.pass", &json!({ "agent_id": id, "minutes": minutes })).await?;
+        AgentsCommand::Pass { id, minutes, scope } => {
+            let params = json!({ "agent_id": id, "minutes": minutes, "for": scope });
+            let pass = client.call("proxy.pass", &params).await?;
             output.result(|_| pass_text(&pass), &pass)?;
         }
     }
@@ -240,11 +246,14 @@ pub(crate) fn asking(word: &str) -> Result<ApprovalMode, String> {
 }
 
 fn pass_text(pass: &Value) -> String {
+    let agent = cell(&pass["agent_id"]);
+    let may = match pass["model"].as_str() {
+        Some(model) => format!("{agent} may use {} with it", clean(model)),
+        None => format!("a harness may ask the gate about calls of {agent} with it"),
+    };
     format!(
-        "pass: {}\n{} may use {} with it for {} minutes; it is shown only now",
+        "pass: {}\n{may} for {} minutes; it is shown only now",
         cell(&pass["token"]),
-        cell(&pass["agent_id"]),
-        cell(&pass["model"]),
         cell(&pass["minutes"])
     )
 }

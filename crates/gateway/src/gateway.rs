@@ -37,16 +37,26 @@ pub struct GatewayLimits {
 pub struct Timeouts {
     /// To send the head of an HTTP request.
     pub head: Duration,
+    /// To send the body of an HTTP request, as a whole.
+    pub body: Duration,
     /// To authenticate on a WebSocket.
     pub authenticate: Duration,
     /// To take one frame. A reader that is slower is disconnected; it can resume with `session.events`.
     pub slow_reader: Duration,
 }
 
+impl GatewayLimits {
+    /// How long the body of a request may take.
+    pub(crate) fn body_time(&self) -> Duration {
+        self.timeouts.body.min(self.idle)
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
+            body: Duration::from_secs(60),
             authenticate: Duration::from_secs(15),
             slow_reader: Duration::from_secs(20),
         }

@@ -43,7 +43,9 @@ impl GuestRate {
         spent.count = (spent.count - passed * PER_SECOND).max(0.0);
         spent.at = Some(now);
         if spent.count + 1.0 > BURST {
-            let what = format!("guests send more than {PER_SECOND} requests a second: wait, or let the operator add your key");
+            let what = format!(
+                "guests send more than {PER_SECOND} requests a second: wait, or let the operator add your key"
+            );
             return Err(ApiError::new("rate_limited", what));
         }
         spent.count += 1.0;
@@ -74,7 +76,7 @@ mod tests {
     fn only_guests_are_counted() {
         let rate = GuestRate::default();
         let guest = crate::principal::anonymous().unwrap();
-        assert_eq!((0..1_000).filter(|_| rate.take(&guest).is_ok()).count() < 1_000, true);
+        assert!((0..1_000).any(|_| rate.take(&guest).is_err()));
         assert!((0..1_000).all(|_| rate.take(&Principal::Operator).is_ok()));
     }
 }

@@ -1,23 +1,29 @@
 //! Authentication: resolves a caller to a principal. What a caller may do follows from what it proved; it cannot request it.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::AttestationKey;
-use tribune_records::agents::{ANONYMOUS, PrincipalTier, UNREGISTERED};
+use tribune_records::agents::{ANONYMOUS, GATE_PASS, PrincipalTier, UNREGISTERED};
 use tribune_records::approval::approver::Approver;
 use tribune_registry::{Agents, Approvers};
 use tribune_runtime::{AgentId, SessionKey, Speaker};
 use tribune_sessions::session::{Opener, RequestedTerms};
 
-use crate::api_types::{AuthAgent, WhoAmI};
+use crate::api_types::{AuthAgent, AuthDaemon, DaemonProof, WhoAmI};
 use crate::error::ApiError;
 
 /// Failed attempts within [`WINDOW`] that get a specific error; further ones are told to wait. Correct proof always succeeds.
 const ATTEMPTS: usize = 20;
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// What the text of a proof of the daemon begins with; the texts are described with [`AuthDaemon`] and [`DaemonProof`].
+const DAEMON_PROOF: &str = "tribune/daemon-auth/v1";
+const TOKEN_HINT: &str = "tribune/daemon-auth/v1/hint";
+const HINT_DIGITS: usize = 16;
 
 /// A caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub enum Principal {
     Approver(Approver),
     /// Proved the key that the roster lists for this agent.
     Agent { id: AgentId, pubkey: String },
+    /// Has a gate pass of this agent: may ask the gate about the agent's calls, and nothing else.
+    GatePass { id: AgentId },
     /// Proved a key that is not in the roster, and was let in as a guest: an unregistered agent.
     Unregistered { id: AgentId, pubkey: String },
     /// Has the guest token and proved no key, or proved nothing where the configuration accepts anonymous callers.
@@ -45,7 +53,7 @@ impl Principal {
     pub(crate) const fn tier(&self) -> PrincipalTier {
         match self {
             Self::Operator => PrincipalTier::Operator,
-            Self::Approver(_) | Self::Agent { .. } => PrincipalTier::Member,
+            Self::Approver(_) | Self::Agent { .. } | Self::GatePass { .. } => PrincipalTier::Member,
             Self::Unregistered { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
         }
     }
@@ -54,7 +62,11 @@ impl Principal {
     pub(crate) fn operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
-            Self::Approver(_) | Self::Agent { .. } | Self::Unregistered { .. } | Self::Anonymous { .. } => {
+            Self::Approver(_)
+            | Self::Agent { .. }
+            | Self::GatePass { .. }
+            | Self::Unregistered { .. }
+            | Self::Anonymous { .. } => {
                 Err(ApiError::forbidden("only the operator may do this: use the token in run/token"))
             }
         }
@@ -77,9 +89,12 @@ impl Principal {
         match self {
             Self::Operator => Ok(Approver::operator()),
             Self::Approver(approver) => Ok(approver.clone()),
-            Self::Agent { .. } | Self::Unregistered { .. } | Self::Anonymous { .. } => Err(
-                ApiError::forbidden("only approvers may do this: use the operator's token or an approver's"),
-            ),
+            Self::Agent { .. }
+            | Self::GatePass { .. }
+            | Self::Unregistered { .. }
+            | Self::Anonymous { .. } => Err(ApiError::forbidden(
+                "only approvers may do this: use the operator's token or an approver's",
+            )),
         }
     }
 
@@ -87,7 +102,10 @@ impl Principal {
     pub(crate) const fn agent(&self) -> Option<&AgentId> {
         match self {
             Self::Operator | Self::Approver(_) => None,
-            Self::Agent { id, .. } | Self::Unregistered { id, .. } | Self::Anonymous { id } => Some(id),
+            Self::Agent { id, .. }
+            | Self::GatePass { id }
+            | Self::Unregistered { id, .. }
+            | Self::Anonymous { id } => Some(id),
         }
     }
 
@@ -96,7 +114,7 @@ impl Principal {
         match self {
             Self::Operator => Speaker::Owner,
             Self::Approver(_) => Speaker::Guest,
-            Self::Agent { .. } => Speaker::Agent,
+            Self::Agent { .. } | Self::GatePass { .. } => Speaker::Agent,
             Self::Unregistered { .. } | Self::Anonymous { .. } => Speaker::Guest,
         }
     }
@@ -121,6 +139,12 @@ impl Principal {
                 is_unregistered: false,
                 requested: RequestedTerms::default(),
             },
+            Self::GatePass { id } => Opener {
+                name: id.to_string(),
+                pubkey: Some(GATE_PASS.to_owned()),
+                is_unregistered: false,
+                requested: RequestedTerms::default(),
+            },
             Self::Unregistered { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
@@ -141,6 +165,7 @@ impl Principal {
             Self::Operator => ("operator", None),
             Self::Approver(_) => ("approver", None),
             Self::Agent { id, .. } => ("agent", agents.agent(id).map(|agent| agent.mandate)),
+            Self::GatePass { id } => ("pass", agents.agent(id).map(|agent| agent.mandate)),
             Self::Unregistered { .. } => ("stranger", Some(DEFAULT_MANDATE.to_owned())),
             Self::Anonymous { .. } => ("anonymous", Some(DEFAULT_MANDATE.to_owned())),
         };
@@ -211,6 +236,27 @@ impl Authenticator {
             return Ok(guest);
         }
         Err(self.refuse("this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"))
+    }
+
+    /// Proves to the owner of a token, who has not sent it yet, that this daemon knows it and listens on `address`.
+    pub(crate) fn prove_daemon(
+        &self,
+        asked: &AuthDaemon,
+        address: SocketAddr,
+    ) -> Result<DaemonProof, ApiError> {
+        let nonce = hex::<32>(&asked.nonce).map(|_| &asked.nonce);
+        let nonce = nonce.ok_or_else(|| ApiError::params("nonce is 64 lowercase hex digits"))?;
+        let keys = std::iter::once(self.token).chain(self.approvers.token_hashes());
+        let is_meant = |key: &[u8; 32]| {
+            let hint = blake3::keyed_hash(key, TOKEN_HINT.as_bytes()).to_hex();
+            hint[..HINT_DIGITS] == asked.token_hint
+        };
+        let Some(key) = keys.into_iter().find(is_meant) else {
+            return Err(self.refuse("no token of this daemon is meant: check the address, and the token"));
+        };
+        let text = format!("{DAEMON_PROOF}\n{address}\n{nonce}\n");
+        let proof = blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string();
+        Ok(DaemonProof { address: address.to_string(), proof })
     }
 
     /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent. An unknown key
@@ -315,7 +361,7 @@ mod tests {
     fn wrong_tokens_are_refused_and_valid_ones_always_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Arc::new(Approvers::load(folder.path().join("approvers.json")).unwrap());
-        let token = approvers.add("alice", &[], |_| false).unwrap();
+        let token = approvers.prepare("alice", &[], |_| false).and_then(|new| approvers.add(new)).unwrap();
         let authenticator = Authenticator::new("right", "guest", "log".into(), approvers);
         assert!(
             matches!(authenticator.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")

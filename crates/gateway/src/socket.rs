@@ -16,10 +16,10 @@ use tribune_sessions::session::{Subscription, TurnHandle};
 
 use crate::active_streams::{ActiveStream, ActiveStreams};
 use crate::api_types::{
-    AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
+    AuthAgent, AuthDaemon, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
 };
 use crate::calls::workspaces::WorkspaceLand;
-use crate::connection_limit::ConnectionSlot;
+use crate::connection_limit::{ConnectionSlot, TOO_MUCH_UNPROVEN};
 use crate::error::ApiError;
 use crate::gateway::{Gateway, Timeouts};
 use crate::principal::{Principal, hex};
@@ -118,6 +118,7 @@ impl Connection {
         let Timeouts { authenticate, slow_reader, .. } = self.gateway.limits.timeouts;
         let stopping = self.gateway.stopping.clone();
         let slot = Arc::clone(&self.slot);
+        slot.is_websocket();
         let end: Option<CloseFrame> = loop {
             let must_authenticate = self.principal.is_none();
             let idle_deadline = heard + idle;
@@ -131,6 +132,7 @@ impl Connection {
                 }
                 message = stream.next(), if self.late.len() < MAX_LATE => {
                     heard = Instant::now();
+                    slot.handled();
                     match message {
                         None => break None,
                         Some(Ok(message)) => self.received(message).await,
@@ -251,6 +253,14 @@ impl Connection {
                 Ok(auth) => self.authenticated(self.gateway.authenticator.check_token(&auth.token)),
                 Err(error) => Err(error),
             },
+            "auth.daemon" => match request.params::<AuthDaemon>() {
+                Ok(asked) => {
+                    let address = self.gateway.api.status.address;
+                    let proven = self.gateway.authenticator.prove_daemon(&asked, address);
+                    self.count_failure(proven).and_then(rpc::value)
+                }
+                Err(error) => Err(error),
+            },
             "auth.agent" => match request.params::<AuthAgent>() {
                 Ok(proof) => {
                     let checked = self.check_agent(&proof);
@@ -315,12 +325,17 @@ impl Connection {
                 self.principal = Some(principal);
                 rpc::value(described)
             }
-            Err(error) => {
-                self.gateway.metrics.auth_failed();
-                self.auth_failures += 1;
-                Err(error)
-            }
+            Err(error) => self.count_failure(Err(error)),
         }
+    }
+
+    /// Counts a failed attempt to authenticate.
+    fn count_failure<T>(&mut self, checked: Result<T, ApiError>) -> Result<T, ApiError> {
+        if checked.is_err() {
+            self.gateway.metrics.auth_failed();
+            self.auth_failures += 1;
+        }
+        checked
     }
 
     fn in_flight(&self) -> Result<(), ApiError> {
@@ -544,6 +559,12 @@ async fn send_all(
 /// The close frame for a WebSocket frame that could not be read.
 fn refusal(error: &axum::Error) -> CloseFrame {
     let text = error.to_string();
+    if text.contains(TOO_MUCH_UNPROVEN) {
+        return goodbye(
+            close_code::SIZE,
+            "a frame has at most 64 KiB before authentication, and from guests",
+        );
+    }
     if text.contains("too long") || text.contains("too big") || text.contains("too large") {
         return goodbye(close_code::SIZE, "the frame is larger than gateway.maxMessageBytes");
     }

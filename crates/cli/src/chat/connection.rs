@@ -370,6 +370,9 @@ impl<'a> ChatConnection<'a> {
 const fn is_lost(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable(_) | ClientError::Closed(_) => true,
-        ClientError::Rejected(_) | ClientError::InvalidMessage | ClientError::Rpc { .. } => false,
+        ClientError::Rejected(_)
+        | ClientError::Unproven(_)
+        | ClientError::InvalidMessage
+        | ClientError::Rpc { .. } => false,
     }
 }

@@ -276,7 +276,10 @@ fn a_rule_is_suggested_for_what_was_always_allowed() {
         "minInputTrust": "community", "outputTrust": "verified", "effect": "side_effect",
     });
     home.write("manifests/send_message.json", &manifest.to_string());
-    home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"writer\",\"accepts_from\":[\"main\"]}\n");
+    home.write(
+        "data/agent-roster.jsonl",
+        "{\"id\":\"main\"}\n{\"id\":\"writer\",\"accepts_from\":[\"main\"]}\n",
+    );
     let daemon = InProcessDaemon::with(home, &config());
     for _ in 0..2 {
         let chat = daemon.start(&["chat", "!call send_message {\"to\":\"writer\",\"text\":\"hello\"}"]);

@@ -23,6 +23,7 @@ mod disk_faults;
 mod doctor;
 mod editors;
 mod fixture;
+mod foreign_listener;
 mod in_process_daemon;
 mod law;
 mod law_replay;

@@ -115,6 +115,7 @@ fn api(context: StartContext<'_>, stages: EarlierStages<'_>, status: Arc<Status>
         sessions: stages.sessions.manager.clone(),
         agents: Arc::clone(&stages.registry.agents),
         approvers: Arc::clone(&stages.registry.approvers),
+        deciders: Arc::clone(&stages.registry.deciders),
         readers: context.storage.readers.clone(),
         store: Arc::clone(&stages.storage.store),
         providers: Arc::clone(&stages.secrets.providers),

@@ -41,7 +41,10 @@ impl Secrets {
         let guest_token = token_files::load_or_create(&token_files::guest_path(home), token_files::GUEST)?;
         let env = env.unwrap_or_else(process_env);
         let providers = Arc::new(Providers::new(&config.models, &env, timeouts));
-        let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone(), guest_token.clone()]).collect();
+        let known = Providers::secrets(&config.models, &env)
+            .into_iter()
+            .chain([token.clone(), guest_token.clone()])
+            .collect();
         let redactor = Arc::new(redactor(&config.redact).with_exact_values(known));
         Ok(Self { token, guest_token, token_path, providers, redactor })
     }

@@ -1,6 +1,7 @@
 //! The external gate: an allowance is for one call, in the context and under the law in which it was given.
 
 use serde_json::{Value, json};
+use tribune_client::RpcClient;
 use tribune_testkit::{TempHome, TestDaemon, assert_sound, config, turn_params};
 
 use crate::approvals::{decide, home, pending, write};
@@ -15,9 +16,20 @@ async fn post(daemon: &TestDaemon, hook: &str, payload: Value) -> (u16, Value) {
     if hook != "after_tool_call" {
         payload["agentId"] = "main".into();
     }
-    let (payload, token, address) = (payload.to_string(), daemon.token(), daemon.address());
+    request(daemon, &daemon.token(), "POST", &format!("/v1/gate/{hook}"), &payload).await
+}
+
+/// Sends a request with a token; returns the status and the body.
+async fn request(
+    daemon: &TestDaemon,
+    token: &str,
+    method: &str,
+    path: &str,
+    payload: &Value,
+) -> (u16, Value) {
+    let (payload, address) = (payload.to_string(), daemon.address());
     let request = format!(
-        "POST /v1/gate/{hook} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{payload}",
         payload.len()
     );
@@ -139,5 +151,67 @@ async fn g7_session_with_a_parked_turn_answers_conflict() {
     let heard = json!({ "text": "hello", "trust": "owner" });
     assert_eq!(within("a response", post(&daemon, "message_received", heard)).await.0, 409);
     drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gate_pass_is_for_its_agent_and_the_gate_alone() {
+    let home = with_web();
+    let line = |id: &str| format!("{{\"id\":\"{id}\",\"mandate\":\"dev\"}}\n");
+    home.write("data/agent-roster.jsonl", &(line("main") + &line("other")));
+    let daemon = TestDaemon::start_at(home, &config()).await;
+    let mut operator = daemon.operator().await;
+    let asked = json!({ "agent_id": "main", "for": "gate" });
+    let pass = operator.call("proxy.pass", &asked).await.unwrap()["token"].as_str().unwrap().to_owned();
+    let call = |agent: &str, id: &str| {
+        json!({ "agentId": agent, "sessionKey": format!("agent:{agent}:web:local:dm:ada"), "toolName": "write",
+                "toolCallId": id, "params": { "path": "a.txt", "content": "x" } })
+    };
+    let before = "/v1/gate/before_tool_call";
+    let (status, asked) = request(&daemon, &pass, "POST", before, &call("main", "c1")).await;
+    assert_eq!((status, &asked["verdict"]), (200, &json!("ask")), "{asked}");
+    let (status, refused) = request(&daemon, &pass, "POST", before, &call("other", "c1")).await;
+    assert_eq!((status, &refused["error"]["code"]), (403, &json!("forbidden")), "{refused}");
+
+    // It decides nothing, and opens no other route and no connection.
+    let id = asked["approvalId"].as_str().unwrap();
+    let decision = json!({ "decision": "allow_once" });
+    for (method, path) in [
+        ("POST", format!("/v1/approvals/{id}/decision")),
+        ("GET", "/v1/approvals".to_owned()),
+        ("GET", "/v1/status".to_owned()),
+        ("GET", "/v1/sessions".to_owned()),
+        ("POST", "/v1/agents".to_owned()),
+        ("POST", "/v1/stop-all".to_owned()),
+        ("POST", "/acp".to_owned()),
+        ("POST", "/v1/proxy/fake/v1/messages".to_owned()),
+    ] {
+        let (status, _) = request(&daemon, &pass, method, &path, &decision).await;
+        assert_eq!(status, 401, "{method} {path}");
+    }
+    assert!(RpcClient::connect(&daemon.address(), Some(&pass)).await.is_err());
+    let taken = operator.call("auth.token", &json!({ "token": pass })).await.unwrap_err();
+    assert_eq!(taken.code(), Some("unauthorized"));
+
+    // Only the operator says that a message is the owner's.
+    let heard =
+        |trust: &str| json!({ "agentId": "main", "sessionKey": KEY, "text": "hello", "trust": trust });
+    let received = "/v1/gate/message_received";
+    assert_eq!(request(&daemon, &pass, "POST", received, &heard("owner")).await.0, 403);
+    assert_eq!(request(&daemon, &pass, "POST", received, &heard("verified")).await.0, 200);
+
+    // The decision of a person reaches the harness, and it reports the result.
+    let waiting = pending(&mut operator, 1).await;
+    decide(&mut operator, waiting[0]["id"].as_str().unwrap(), json!({ "decision": "deny" })).await.unwrap();
+    let (_, denied) = request(&daemon, &pass, "POST", before, &call("main", "c1")).await;
+    assert_eq!(denied["verdict"], "deny", "{denied}");
+    let read = json!({ "agentId": "main", "sessionKey": KEY, "toolName": "read", "toolCallId": "r1", "params": { "path": "a" } });
+    assert_eq!(request(&daemon, &pass, "POST", before, &read).await.1["verdict"], "allow");
+    let done = json!({ "sessionKey": KEY, "toolCallId": "r1", "result": "done" });
+    assert_eq!(request(&daemon, &pass, "POST", "/v1/gate/after_tool_call", &done).await.0, 200);
+    // A pass for models does not open the gate, and passes end with the daemon.
+    drop(operator);
+    let daemon = TestDaemon::start_at(daemon.stop().await, &config()).await;
+    assert_eq!(request(&daemon, &pass, "POST", before, &call("main", "c2")).await.0, 401);
     assert_sound(&daemon.stop().await.home);
 }

@@ -14,6 +14,7 @@ mod approvals;
 mod client_disconnect;
 mod connection_limits;
 mod contract_matrix;
+mod deciders;
 mod drafts;
 mod effect_registry;
 mod egress;

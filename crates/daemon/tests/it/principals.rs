@@ -135,6 +135,7 @@ async fn unregistered_caller_has_only_the_default_mandate() {
         ("session.forget", about(&own), "forbidden"),
         ("session.close", about(&own), "ok"),
         ("auth.challenge", json!({}), "ok"),
+        ("auth.daemon", json!({ "nonce": "00".repeat(32), "token_hint": "0" }), "unauthorized"),
         ("auth.token", json!({ "token": "trb_0" }), "unauthorized"),
         (
             "auth.agent",

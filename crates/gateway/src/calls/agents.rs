@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tribune_constitution::ApprovalMode;
 use tribune_records::agents::is_canary;
+use tribune_records::deciders::{ChangeKind, DeciderChange};
 use tribune_registry::roster::LineFault;
 use tribune_registry::{RosterAgent, RosterError, backend_for};
 use tribune_runtime::AgentId;
@@ -124,9 +125,11 @@ impl Api {
                 shortened(&agent.backend)
             )));
         }
+        self.agents.check(&agent).map_err(roster_error)?;
         let agents = Arc::clone(&self.agents);
-        let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;
-        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(roster_error)?;
+        let (change, by, decider) = (ChangeKind::Added, who.opener().name, agent.decider());
+        let added = self.deciders.change(DeciderChange { change, by, decider }, move || agents.add(agent));
+        added.await?.map_err(roster_error)?;
         self.agent(who, id.as_str()).await
     }
 

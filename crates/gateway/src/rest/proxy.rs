@@ -14,7 +14,7 @@ use crate::connection_limit::ConnectionSlot;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::principal::Principal;
-use crate::proxy::Caller;
+use crate::proxy::{Caller, PassScope};
 
 /// The headers in which the SDKs of Anthropic and Gemini send their keys.
 const API_KEYS: [&str; 2] = ["x-api-key", "x-goog-api-key"];
@@ -37,7 +37,7 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
 /// Authenticates a request.
 fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
     let token = token(request.headers())?;
-    if let Some(agent) = gateway.api.proxy.token_holder(token) {
+    if let Some(agent) = gateway.api.proxy.token_holder(token, PassScope::Models) {
         if let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() {
             slot.is_of(PrincipalTier::Member);
         }
@@ -49,9 +49,10 @@ fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
             "an approver cannot use models: use the operator's token or an agent's pass",
         )),
         // An agent proves its key over the WebSocket only. Models cost money, so guests have none.
-        Principal::Agent { .. } | Principal::Unregistered { .. } | Principal::Anonymous { .. } => {
-            Err(ApiError::unauthorized())
-        }
+        Principal::Agent { .. }
+        | Principal::GatePass { .. }
+        | Principal::Unregistered { .. }
+        | Principal::Anonymous { .. } => Err(ApiError::unauthorized()),
     }
 }
 

@@ -23,7 +23,6 @@ use tribune_storage::store::{ApprovalRow, StoreError};
 
 use super::error::ApprovalError;
 use super::pending::{Card, PendingApprovals};
-use crate::gate::PolicyContext;
 use crate::storage_handles::StorageHandles;
 
 /// Most pending approvals of all sessions together; more than a person can read.
@@ -121,10 +120,9 @@ impl Inbox {
     }
 
     /// Whether the limits of its class and of the session allow one more approval.
-    pub(crate) fn has_room(&self, context: &PolicyContext) -> bool {
+    pub(crate) fn has_room(&self, session: &str, tier: PrincipalTier) -> bool {
         let state = self.state();
-        state.of_tier(context.tier) < most_pending(context.tier)
-            && state.of_session(context.key.as_str()) < MAX_PENDING_PER_SESSION
+        state.of_tier(tier) < most_pending(tier) && state.of_session(session) < MAX_PENDING_PER_SESSION
     }
 
     /// Adds a request whose entry is durable, of a session that this class of principals opened. The returned receiver gives

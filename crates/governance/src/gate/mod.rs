@@ -356,7 +356,9 @@ impl Gate {
         let to: AgentId = to.strip_prefix("agent:").unwrap_or(to).parse().ok()?;
         let recipient = self.agents.as_ref()?.agent(&to)?;
         let reason = || {
-            format!("`{to}` accepts no messages from `{from}`: an operator can name it in `accepts_from` of `{to}` in the roster")
+            format!(
+                "`{to}` accepts no messages from `{from}`: an operator can name it in `accepts_from` of `{to}` in the roster"
+            )
         };
         (!recipient.accepts(from)).then(|| Veto::new(NOT_ACCEPTED, &reason()))
     }

@@ -188,7 +188,8 @@ impl Calls {
                         .resume_answered(recorder, recorded, answer, &requested, &decision, owner_words)
                         .await;
                 }
-                if !recorder.governance.policy.gate.inbox.has_room(&recorder.writer.context) {
+                let (key, tier) = (recorder.handle.key.as_str(), recorder.writer.context.tier);
+                if !recorder.governance.policy.gate.inbox.has_room(key, tier) {
                     let outcome = ToolOutcome::error(FULL);
                     let parents = vec![recorded.entry, entry];
                     let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;

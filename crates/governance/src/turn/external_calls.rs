@@ -170,7 +170,7 @@ impl Governance {
                 recorder.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
                 is_over = true;
             }
-            Decision::Ask if self.policy.gate.inbox.has_room(&context) => {
+            Decision::Ask if self.policy.gate.inbox.has_room(key.as_str(), context.tier) => {
                 let action = self.policy.gate.action_elsewhere(&context, &recorded.call);
                 let request = recorder.request(&recorded, verdict, position.cid, &action, Attempt::FIRST)?;
                 waits = Some(request);

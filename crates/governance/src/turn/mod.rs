@@ -255,8 +255,7 @@ impl Governance {
         };
         write_lifecycle(&writer, &record, Vec::new()).await?;
         let mut own = writer.lock().await;
-        own.context.tier =
-            PrincipalTier::of_session(input.agent().as_str(), input.terms.pubkey.as_deref());
+        own.context.tier = PrincipalTier::of_session(input.agent().as_str(), input.terms.pubkey.as_deref());
         own.context.mandates = inherited.mandates(&input.terms.mandate).collect();
         own.context.tools = inherited.tools;
         own.context.ground = WorkspaceRoots::of_terms(input.agent().clone(), &input.terms);

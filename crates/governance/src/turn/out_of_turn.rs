@@ -363,7 +363,7 @@ impl OutOfTurnRequest<'_> {
         wait: Duration,
     ) -> Result<(Requested, oneshot::Receiver<ApprovalDecision>), Denied> {
         let gate = &self.out_of_turn.gate;
-        if !gate.inbox.has_room(context) {
+        if !gate.inbox.has_room(self.key.as_str(), context.tier) {
             return Err(Denied::recorded(DenialCode::TooManyWaiting, FULL));
         }
         let action = self.action(context);

@@ -339,7 +339,9 @@ impl Governance {
         let text = message_text(requested, call, outcome);
         let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
         let (agent, now) = (recorder.handle.key.agent(), self.storage.clock.now());
-        if let Err(error) = self.agent_files.mailbox.send(DAEMON_SENDER, agent, text, now, &message_id(requested)) {
+        if let Err(error) =
+            self.agent_files.mailbox.send(DAEMON_SENDER, agent, text, now, &message_id(requested))
+        {
             tracing::warn!(%error, "the result of a parked call could not be sent to the mailbox of its agent");
         }
     }

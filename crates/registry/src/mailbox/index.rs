@@ -12,9 +12,7 @@ use super::super::locked_jsonl;
 use super::super::locked_jsonl::Identity;
 use super::line::Line;
 use super::sender::SenderClass;
-use super::{
-    COMPACT_ABOVE_BYTES, GUEST_MESSAGES_PER_TURN, MAX_FILE_BYTES, MAX_LINE_BYTES, MailboxMessage,
-};
+use super::{COMPACT_ABOVE_BYTES, GUEST_MESSAGES_PER_TURN, MAX_FILE_BYTES, MAX_LINE_BYTES, MailboxMessage};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;

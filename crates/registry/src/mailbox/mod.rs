@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use index::{Index, Kept};
-use sender::SenderClass;
 pub use sender::DAEMON_SENDER;
+use sender::SenderClass;
 use tribune_ledger::Timestamp;
 use tribune_redact::Redactor;
 use tribune_runtime::AgentId;

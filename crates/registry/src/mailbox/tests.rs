@@ -360,9 +360,8 @@ fn no_class_of_senders_fills_a_mailbox_for_another() {
     let (_folder, mailbox) = mailbox();
     fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
     let from = |sender: &str, message: &str| mailbox.send(sender, &id("scout"), "x", noon(), message);
-    let line = |sender: &str, n: usize| {
-        message_line("scout", "x", &format!("{sender}-{n}")).replace("cron", sender)
-    };
+    let line =
+        |sender: &str, n: usize| message_line("scout", "x", &format!("{sender}-{n}")).replace("cron", sender);
     // Guests come first, with as many names as they like.
     let guests: String = (0..MAX_UNREAD).map(|n| line(&format!("stranger-{n}"), n)).collect();
     append_raw(&mailbox, guests.as_bytes());

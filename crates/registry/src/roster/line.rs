@@ -32,7 +32,9 @@ pub enum LineFault {
         "the pubkey does not have the form `ed25519:` and 64 lowercase hex digits: print it again with the agent's own tool"
     )]
     PublicKey,
-    #[error("`{0}` in `accepts_from` is not the id of an agent: name agents, or `{EVERY_AGENT}` for all of the roster")]
+    #[error(
+        "`{0}` in `accepts_from` is not the id of an agent: name agents, or `{EVERY_AGENT}` for all of the roster"
+    )]
     Sender(String),
     #[error("agent `{id}` is already on line {line}: remove one of the two, or choose another id")]
     SameId { id: AgentId, line: usize },

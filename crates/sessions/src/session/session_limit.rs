@@ -214,13 +214,20 @@ mod tests {
     #[test]
     fn no_class_of_principals_takes_the_sessions_of_another() {
         let fill = |limit: &SessionLimit, tier: PrincipalTier| {
-            let agents = (0..64).map(|n| if tier == PrincipalTier::Guest { format!("stranger-{n}") } else { format!("a{n}") });
+            let agents = (0..64).map(|n| {
+                if tier == PrincipalTier::Guest { format!("stranger-{n}") } else { format!("a{n}") }
+            });
             let keys = agents.flat_map(|agent| (0..64).map(move |number| session(&agent, number)));
             let taken = keys.filter_map(|key| limit.take(&key, tier, IfFull::Refuse).ok());
             taken.map(SessionSlot::keep).count()
         };
         use PrincipalTier::{Guest, Member, Operator};
-        for (greedy, left) in [([Guest, Member], Operator), ([Member, Guest], Operator), ([Member, Member], Guest), ([Guest, Guest], Member)] {
+        for (greedy, left) in [
+            ([Guest, Member], Operator),
+            ([Member, Guest], Operator),
+            ([Member, Member], Guest),
+            ([Guest, Guest], Member),
+        ] {
             let limit = SessionLimit::new(Vec::new(), 64);
             let taken: usize = greedy.into_iter().map(|tier| fill(&limit, tier)).sum();
             assert!((1..=56).contains(&taken), "{greedy:?} took {taken}");
