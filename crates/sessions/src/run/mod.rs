@@ -266,6 +266,12 @@ impl Runs {
             let what = "holds Tribune's own home or is in it, with the operator's token: choose a folder of a project";
             return Err(RunError::Input(format!("`{shown}` {what}")));
         }
+        if let Some(home) =
+            tribune_contract::tribune_home_around(&found, |path| path.symlink_metadata().is_ok())
+        {
+            let what = "is a home of Tribune or lies in one, with its keys: choose a folder of a project";
+            return Err(RunError::Input(format!("`{shown}` {what} (`{}`)", home.display())));
+        }
         Ok(found)
     }
 
