@@ -306,14 +306,14 @@ const MAX_NAMES: usize = 16;
 
 /// The notice about autorun files: files that programs of this machine execute or load by name.
 fn autorun_notice(names: &[String]) -> Option<EventKind> {
-    let listed: Vec<String> = names.iter().take(MAX_NAMES).map(|name| format!("`{name}`")).collect();
+    let listed: Vec<&str> = names.iter().take(MAX_NAMES).map(String::as_str).collect();
     let more = match names.len().saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let message = format!(
         "autorun files are new or changed in the workspace, and programs of this machine execute or load them: {}{more}; \
-         look at them before you use the folder outside of the sandbox",
+         new ones were renamed; look at them before you use the folder outside of the sandbox",
         listed.join(", ")
     );
     (!names.is_empty()).then(|| EventKind::Notice { code: AUTORUN_FILES.to_owned(), message })

@@ -37,7 +37,8 @@ pub trait Spawner: Send + Sync {
     fn forget_conversation_id(&self, session: &Handle);
 
     /// Autorun files that were added to the session's workspace or changed there since the last call of this, or since
-    /// the agent was first started: files that programs of this machine execute or load by name.
+    /// the agent was first started: files that programs of this machine execute or load by name. Those that were added have
+    /// another name now. Each is a part of a sentence.
     async fn changed_autorun_files(&self, session: &Handle) -> Vec<String>;
 
     /// Keeps the end of the agent's standard error.

@@ -165,5 +165,5 @@ impl LaunchSpec {
 }
 
 fn relay(name: &str, port: u16, socket: PathBuf) -> PortRelay {
-    PortRelay { name: name.to_owned(), port, socket, token: None }
+    PortRelay { name: name.to_owned(), port, socket }
 }

@@ -33,7 +33,7 @@ use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::profiles::Profiles;
 use tribune_registry::{Agents, RosterAgent, profiles};
 use tribune_runtime::{AgentId, ErrorKind, Handle, RuntimeError, SessionKey};
-use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError};
+use tribune_sandbox::workspace::{AutorunSnapshot, WorkspaceError, quarantine};
 use tribune_sandbox::{Child, InstanceId, ProgramStreams, SandboxLauncher};
 use tribune_storage::home::Home;
 use tribune_tools::mcp::WRITE_TOOLS;
@@ -370,9 +370,20 @@ impl Spawner for CliAgents {
             self.baselines.lock().unwrap_or_else(PoisonError::into_inner).get(&session.key).cloned();
         let Some(AutorunBaseline { folder, standing: before }) = baseline else { return Vec::new() };
         let checking = tokio::task::spawn_blocking(move || {
+            let report = quarantine(&folder, &before)?;
             let now = AutorunSnapshot::take(&folder)?;
-            let changed = now.changed_since(&before).map(|path| path.display().to_string()).collect();
-            Ok::<_, WorkspaceError>((AutorunBaseline { folder, standing: now }, changed))
+            let moved: Vec<String> = report
+                .moved
+                .iter()
+                .map(|(path, name)| format!("`{}` (now `{name}`)", path.display()))
+                .collect();
+            let is_moved = |path: &Path| {
+                report.moved.iter().any(|(from, name)| path.starts_with(from.with_file_name(name)))
+            };
+            let changed = now.changed_since(&before).filter(|path| !is_moved(path));
+            let changed = changed.map(|path| format!("`{}`", path.display()));
+            let all: Vec<String> = moved.into_iter().chain(changed).collect();
+            Ok::<_, WorkspaceError>((AutorunBaseline { folder, standing: now }, all))
         });
         match checking.await {
             Ok(Ok((now, changed))) => {

@@ -106,7 +106,7 @@ fn is_interpreter(path: &Path) -> bool {
 }
 
 /// The path without symbolic links and the hash of the bytes; `None` if it is not a plain file.
-fn hashed(path: &Path, most: u64) -> Result<Option<(PathBuf, blake3::Hash)>, ResolveError> {
+pub(crate) fn hashed(path: &Path, most: u64) -> Result<Option<(PathBuf, blake3::Hash)>, ResolveError> {
     // A path that cannot be found, or is not valid, is not a file.
     let Ok(path) = path.canonicalize() else { return Ok(None) };
     let failed = |error| ResolveError::Io { path: path.clone(), error };

@@ -72,6 +72,8 @@ pub struct Exited {
     pub read_only: Vec<String>,
     /// Folders of the workspace that appeared empty, because too many names in them are hidden; `.` is the workspace itself.
     pub emptied: Vec<String>,
+    /// What was found and moved at its end, in sentences: autorun files that the command made.
+    pub quarantined: Vec<String>,
 }
 
 /// How a command ended.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use executable::resolve;
+pub(crate) use executable::{hashed, resolve};
 pub use launch::watched;
 pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
 pub use sandboxed::SandboxedLauncher;
@@ -211,6 +211,9 @@ pub(super) async fn run(
     }
     let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
     output.push_str(&protected(&exited.read_only, &exited.emptied));
+    for sentence in &exited.quarantined {
+        output.push_str(&format!("[{sentence}]\n"));
+    }
     let ended = |code: ToolErrorCode, how: String| {
         Err(ToolError::new(code, format!("the command and everything it started were ended{how}\n{output}")))
     };
@@ -253,6 +256,11 @@ const fn exit(ended: &Ended) -> ExitStatus {
             ExitStatus::Signal(KILL)
         }
     }
+}
+
+/// Tells the operator what a sandbox made in a folder of the host.
+pub(crate) fn warn(sentence: &str) {
+    tracing::warn!("{sentence}");
 }
 
 /// Says which folders were read-only or empty as a whole.

@@ -72,7 +72,8 @@ impl Launcher for UnsandboxedLauncher {
             limits: [("wallMs".to_owned(), wall_ms)].into(),
             masked: 0,
         };
-        Ok(Exited { ended, stdout, stderr, sandbox, read_only: Vec::new(), emptied: Vec::new() })
+        let (read_only, emptied, quarantined) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied, quarantined })
     }
 }
 

@@ -355,7 +355,7 @@ async fn l1_planted_settings_are_hidden() {
     rig.end();
 }
 
-/// An allowed command can create autorun files. This cannot be prevented, so it is reported.
+/// An allowed command can create autorun files. This cannot be prevented, so they are renamed and reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn l3_autorun_files_left_by_a_command_are_reported() {
     let mut rig = Rig::new(Setting::default()).await;
@@ -366,7 +366,13 @@ async fn l3_autorun_files_left_by_a_command_are_reported() {
     let notices = played.of_type("notice");
     assert_eq!((notices.len(), &notices[0]["code"]), (1, &json!("obeyed_names")), "{played:#?}");
     let message = notices[0]["message"].as_str().unwrap();
-    assert!(message.contains("`.envrc`, `.git/hooks/pre-commit`, `.vscode/tasks.json`"), "{message}");
+    for (name, now) in [
+        (".envrc", "quarantined-.envrc-1"),
+        (".git/hooks", "quarantined-hooks-1"),
+        (".vscode", "quarantined-.vscode-1"),
+    ] {
+        assert!(message.contains(&format!("`{name}` (now `{now}`)")), "{message}");
+    }
     let notes = played.of_type("ledger_append");
     assert!(notes.iter().any(|note| note["entry"]["payload"]["event"] == "obeyed_names"), "{notes:#?}");
     let again = rig.plays(json!([run("c", "touch plain.txt")])).await;
