@@ -230,8 +230,10 @@ impl OutOfTurn {
     /// Withdraws the requests of calls that ended with an earlier daemon.
     pub async fn withdraw_interrupted_requests(&self) -> Result<(), StoreError> {
         let waiting = self.storage.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
-        let rows =
-            waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
+        let rows = waiting
+            .await?
+            .into_iter()
+            .filter(|row| [EGRESS, LAND, MCP_SERVER].contains(&row.requested.tool.as_str()));
         let ids: Vec<String> = rows.map(|row| row.requested.id).collect();
         if !ids.is_empty() {
             self.gate.inbox.withdraw(&ids).await;
