@@ -17,6 +17,7 @@ mod billing_crash;
 mod chat_and_sessions;
 mod command_output;
 mod daemon_lifecycle;
+mod daemon_memory;
 mod daemon_process;
 mod demo;
 mod disk_faults;
