@@ -43,6 +43,14 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The error of a JSON-RPC error object.
+    fn of_object(error: &Value) -> Self {
+        Self::Rpc {
+            code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
+            message: error["message"].as_str().unwrap_or_default().to_owned(),
+        }
+    }
+
     /// The error code, if the daemon sent an error response.
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -57,6 +65,13 @@ impl ClientError {
 pub struct Notification {
     pub method: String,
     pub params: Value,
+}
+
+impl Notification {
+    /// The error that a `session.ended` carries, if the events ended with one.
+    pub fn error(&self) -> Option<ClientError> {
+        self.params.get("error").map(ClientError::of_object)
+    }
 }
 
 /// A message received on a connection.
@@ -163,10 +178,7 @@ fn parse(text: &str) -> Option<RpcIncoming> {
     }
     let is_given = |member: &Value| !member.is_null();
     let answer = match (message.error.filter(is_given), message.result.filter(is_given)) {
-        (Some(error), _) => Err(ClientError::Rpc {
-            code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
-            message: error["message"].as_str().unwrap_or_default().to_owned(),
-        }),
+        (Some(error), _) => Err(ClientError::of_object(&error)),
         (None, Some(result)) => Ok(result),
         (None, None) => return None,
     };

@@ -225,6 +225,13 @@ impl<'a> ChatConnection<'a> {
         notification: &Notification,
         view: &mut ChatView<'_>,
     ) -> Result<(), CliError> {
+        let subscription = notification.params["subscription"].as_u64();
+        if notification.method == "session.ended" && subscription == self.turn.subscription {
+            self.turn.subscription = None;
+            // The turn was followed to its end, unless its events ended before.
+            let error = notification.error();
+            return error.map_or_else(|| self.end(None, view), |error| Err(error.into()));
+        }
         let event = &notification.params["event"];
         let seq = event["seq"].as_u64().unwrap_or(0);
         let is_ours =

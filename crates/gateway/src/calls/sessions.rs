@@ -93,13 +93,14 @@ impl Api {
         let (running, last_seq) = self.sessions.live(&key).await?;
         let row = self.sessions.row(&key).await?;
         let row = row.ok_or_else(no_session)?;
-        let mut info = SessionInfo::from(row);
+        let mut info = SessionInfo::from(row).with_failure(self.sessions.failure().as_deref());
         if CLI_BACKENDS.contains(&info.backend.as_str()) {
             let session_id = info.session_id.as_str().into();
             let handle = Handle { key: Arc::new(key.clone()), session_id };
             info.agent_stderr = self.cli_agents.stderr(&handle);
         }
         if running {
+            info.failure = None;
             info.state = SessionState::Running.as_str().to_owned();
         }
         info.last_seq = Some(last_seq);
@@ -126,7 +127,10 @@ impl Api {
         let more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| more).map(|row| row.key.clone());
-        Ok(SessionPage { sessions: rows.into_iter().map(SessionInfo::from).collect(), next })
+        let failure = self.sessions.failure();
+        let sessions =
+            rows.into_iter().map(|row| SessionInfo::from(row).with_failure(failure.as_deref())).collect();
+        Ok(SessionPage { sessions, next })
     }
 
     pub(crate) async fn session_cancel(&self, who: &Principal, key: &str) -> Answer<Cancelled> {

@@ -118,7 +118,11 @@ impl Governance {
         let mut changes = self.policy.gate.inbox.watch();
         let mut state = self.ask_or_state_of(key, &call).await?;
         while state.verdict == ExternalDecision::Waits && Instant::now() < deadline {
-            let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
+            let changed = tokio::select! {
+                changed = tokio::time::timeout_at(deadline, changes.changed()) => changed,
+                // No decision can be recorded any more.
+                error = self.storage.ledger.wait_failed() => return Err(error.into()),
+            };
             if !matches!(changed, Ok(Ok(()))) {
                 break;
             }

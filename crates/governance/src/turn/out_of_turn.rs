@@ -418,6 +418,8 @@ impl OutOfTurnRequest<'_> {
             decision = decision => Ok(decision.unwrap_or(ApprovalDecision::Withdrawn)),
             () = gone => Err("the caller went away before anyone decided"),
             () = tokio::time::sleep(wait) => Err(LATE),
+            // No decision can be recorded any more.
+            error = self.out_of_turn.storage.ledger.wait_failed() => return Err(error.into()),
         };
         match given_up {
             Ok(ApprovalDecision::Allowed { .. }) => {}

@@ -195,8 +195,8 @@ impl SessionManager {
                 return Ok(session.feed.head());
             }
             let row = sessions.row(&key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-            if row.state == SessionState::Closed {
-                return sessions.newest_of_closed(row.id).await;
+            if row.state == SessionState::Closed || sessions.failure().is_some() {
+                return sessions.newest_stored(row.id).await;
             }
             let journal = sessions.shared.governance.session_writer(&handle(&key, row)).await?;
             let newest = journal.lock().await.next_event() - 1;
@@ -205,8 +205,8 @@ impl SessionManager {
         .await
     }
 
-    /// The sequence number of the newest stored event of a closed session.
-    pub(super) async fn newest_of_closed(&self, session_id: String) -> Result<u64, SessionError> {
+    /// The sequence number of the newest stored event of a session to which nothing is written.
+    async fn newest_stored(&self, session_id: String) -> Result<u64, SessionError> {
         let vault = Arc::clone(self.vault());
         let read = tokio::task::spawn_blocking(move || vault.newest_event(&session_id)).await;
         Ok(read.map_err(|_| SessionError::Draining)??)
