@@ -96,7 +96,7 @@ pub(crate) enum ApprovalsCommand {
         /// Also end the agent's turn.
         #[arg(long)]
         stop: bool,
-        /// The reason; the agent gets it, and the ledger records it.
+        /// The reason; the ledger records it, and the agent gets it (a CLI agent over ACP with its next prompt).
         #[arg(long)]
         reason: Option<String>,
     },
@@ -147,7 +147,7 @@ pub(crate) fn run(args: ApprovalsArgs, home: &Home, output: &mut Output) -> Resu
             ApprovalsCommand::Show { id } => {
                 let id = resolve(&mut client, &id).await?;
                 let approval = client.call("approval.show", &json!({ "id": id })).await?;
-                output.result(|paint| card::text(&approval, Some(home), paint), &approval)?;
+                output.result(|paint| card::text(&approval, paint), &approval)?;
             }
             ApprovalsCommand::Watch => return watch::run(client, home, connection, output).await,
             ApprovalsCommand::Allow(args) => {

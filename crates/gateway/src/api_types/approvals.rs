@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tribune_governance::approval::{ReplacedContent, ReplacedFile};
 use tribune_records::approval::grant::Grant;
 use tribune_storage::store::ApprovalRow;
 use utoipa::ToSchema;
@@ -116,6 +117,12 @@ pub(crate) struct ApprovalInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) action: Option<Value>,
+    /// The folder on this machine to which its paths belong, if it names one. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) folder: Option<String>,
+    /// The file that it would replace, as the digest covers it. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replaces: Option<Replaced>,
     /// Patterns that would have covered it, narrowest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) patterns: Vec<String>,
@@ -128,6 +135,24 @@ pub(crate) struct ApprovalInfo {
     /// The argument whose text a decider may replace with `text`, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) draft: Option<String>,
+}
+
+/// The file at the path of a call, as it was when the approval was requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Replaced {
+    pub(crate) path: String,
+    /// Whether there was a file: without one, the call creates it.
+    pub(crate) exists: bool,
+    /// Its content. Absent if it is large, or no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<String>,
+}
+
+impl From<ReplacedFile> for Replaced {
+    fn from(file: ReplacedFile) -> Self {
+        let exists = file.content != ReplacedContent::Absent;
+        Self { path: file.path, exists, text: file.content.text().map(str::to_owned) }
+    }
 }
 
 /// How many of the agent's last calls of the tool that needed an approval a pattern would have covered.
@@ -219,6 +244,8 @@ impl From<ApprovalRow> for ApprovalInfo {
             text: None,
             came_of_it: None,
             action: None,
+            folder: None,
+            replaces: None,
             patterns: Vec::new(),
             past: Vec::new(),
             trail: Vec::new(),

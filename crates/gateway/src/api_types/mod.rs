@@ -11,7 +11,7 @@ mod sessions;
 pub(crate) use agents::{AgentAdd, AgentInfo, AgentList, AgentRef, AgentTest, AgentTested, TestStep};
 pub(crate) use approvals::{
     ApprovalDecide, ApprovalInfo, ApprovalList, ApprovalPage, ById, DecisionBody, DecisionResult, Frozen,
-    Grants, Past,
+    Grants, Past, Replaced,
 };
 pub(crate) use connection::{AuthAgent, AuthToken, Challenge, Done, ErrorBody, ErrorInfo, WhoAmI};
 pub(crate) use daemon::{CanaryInfo, DaemonStatus};

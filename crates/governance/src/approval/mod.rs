@@ -13,8 +13,10 @@ mod error;
 mod file_diff;
 mod inbox;
 mod pending;
+mod replaced_file;
 
 pub use error::ApprovalError;
 pub use file_diff::difference;
 pub use inbox::Inbox;
 pub(crate) use inbox::MAX_PENDING;
+pub use replaced_file::{ReplacedContent, ReplacedFile, folder_of, replaced_file};
