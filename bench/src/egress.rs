@@ -56,8 +56,7 @@ pub(crate) fn run() -> Result<(), Box<dyn Error>> {
         client.call("session.init", &json!({ "session_key": KEY })).await?;
         let key: SessionKey = KEY.parse()?;
         let sockets = daemon.socket_service().open(&key)?;
-        let relay =
-            PortRelay { name: "egress".to_owned(), port: PORT, socket: sockets.egress(), token: None };
+        let relay = PortRelay { name: "egress".to_owned(), port: PORT, socket: sockets.egress() };
         let measured = tokio::task::spawn_blocking(move || {
             measure(&server.to_string(), relay).map_err(|e| e.to_string())
         });

@@ -8,6 +8,7 @@ use tribune_runtime::{ErrorKind, EventKind, RuntimeError, TurnInput};
 
 use crate::codec::MessageCodec;
 use crate::connection::AgentConnection;
+use crate::denial_notes::DenialNotes;
 use crate::mcp_bridge::{ServerEndpoint, SessionMcpServers};
 use crate::profile::Profile;
 
@@ -39,6 +40,8 @@ pub(crate) struct ConnectedAgent {
     pub(crate) conversation: Arc<AgentConversation>,
     /// The MCP servers that the host runs for it.
     pub(crate) servers: Option<SessionMcpServers>,
+    /// Reasons of denials that its next prompt begins with.
+    pub(crate) denials: DenialNotes,
 }
 
 impl ConnectedAgent {

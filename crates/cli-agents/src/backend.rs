@@ -236,7 +236,8 @@ impl CliTurn {
                 }
             },
         };
-        (build_prompt(&self.input, is_new, instructions.as_deref(), &running.agent.profile), notice)
+        let parts = PromptParts { is_new, instructions, denials: running.agent.denials.take() };
+        (build_prompt(&self.input, &parts, &running.agent.profile), notice)
     }
 
     /// Ends what the turn left running, and returns its last events.
@@ -342,16 +343,21 @@ impl Drop for TurnGuard {
     }
 }
 
-/// The prompt: the system prompt and the project's instructions, if the agent does not have them yet; mailbox messages;
-/// the content of the turn.
+/// What a prompt has beside the input of its turn.
+struct PromptParts {
+    /// The agent has nothing of the conversation.
+    is_new: bool,
+    /// The project's instructions.
+    instructions: Option<String>,
+    /// Reasons of denials in its last turn.
+    denials: Option<String>,
+}
+
+/// The prompt: the system prompt and the project's instructions, if the agent does not have them yet; why calls of its last turn
+/// were denied; mailbox messages; the content of the turn.
 ///
 /// Text that a program would act on by itself is escaped, except for commands that the owner may use.
-fn build_prompt(
-    input: &TurnInput,
-    is_new: bool,
-    instructions: Option<&str>,
-    profile: &Profile,
-) -> Vec<ContentBlock> {
+fn build_prompt(input: &TurnInput, parts: &PromptParts, profile: &Profile) -> Vec<ContentBlock> {
     let mentions = profile.has(Quirk::ReadsMentions);
     let others = EscapeRules { mentions, commands: true };
     let rules = |text: &str| {
@@ -359,11 +365,11 @@ fn build_prompt(
         EscapeRules { mentions, commands: !(is_known && input.speaker == Speaker::Owner) }
     };
     let mut blocks = Vec::new();
-    if is_new && !input.system.is_empty() {
+    if parts.is_new && !input.system.is_empty() {
         blocks.push(ContentBlock::text(escape(&input.system, others)));
     }
-    if let Some(instructions) = instructions {
-        blocks.push(ContentBlock::text(escape(instructions, others)));
+    for text in [&parts.instructions, &parts.denials].into_iter().flatten() {
+        blocks.push(ContentBlock::text(escape(text, others)));
     }
     for message in &input.injected_messages {
         let text = format!("[{}] {}", message.role.as_str(), text_of(&message.content));

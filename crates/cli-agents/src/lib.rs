@@ -11,7 +11,7 @@
 //! the pair of pipes to one, with `codec` for their lines. `permissions` tracks the permission requests of a turn,
 //! `tool_calls` its calls, `call_join` the calls that the host executes for the agent, and `mcp_calls` those of MCP
 //! servers' tools, which reach the turn through `mcp_bridge`. `project_instructions` reads what the workspace says to
-//! agents. [`profile`] describes an agent as data.
+//! agents, and `denial_notes` what an agent could not be told at once. [`profile`] describes an agent as data.
 
 pub mod acp;
 mod agent_protocol;
@@ -20,6 +20,7 @@ mod call_join;
 pub mod claude_code;
 mod codec;
 mod connection;
+mod denial_notes;
 mod escape_prompt;
 mod executed_calls;
 mod mcp_bridge;

@@ -12,6 +12,7 @@ use crate::mcp_bridge::{PendingMcpCall, SessionMcpServers, TOO_MUCH};
 use crate::normalize::NormalizedCall;
 use crate::permissions::{PermissionRequest, PermissionTracker};
 use crate::tool_calls::{JoinRule, UpdateError};
+use tribune_runtime::call_id::host_call_id;
 use tribune_runtime::{HostExecutedCall, ToolOutcome, Toolbox};
 
 /// Calls of servers' tools that the host executes for an agent at once. Each may wait for a person.
@@ -111,7 +112,7 @@ impl McpCallRunner {
         let called = &mut self.called;
         let new_id = || {
             *called += 1;
-            format!("served-{called}")
+            host_call_id(&format!("served-{called}"))
         };
         let (call, link) = match permissions.join(JoinRule::McpCall, &wanted, "", new_id)? {
             JoinedCall::Execute(call, link) => (call, link),

@@ -186,6 +186,14 @@ impl<Q: PermissionRequest> PermissionTracker<Q> {
         }
     }
 
+    /// A denied call, and why it was.
+    pub(crate) fn denial(&mut self, decided: &DecidedRequest) -> Option<(String, String)> {
+        let why = decided.refused.clone()?;
+        let call = self.calls.get(&decided.call)?;
+        let wanted = call.asks.iter().find(|ask| ask.number == decided.ask)?.wanted.first();
+        Some((wanted.map_or_else(|| call.title(), |wanted| wanted.display(&call.title())), why))
+    }
+
     /// The lines that answer a decided permission request.
     pub(crate) async fn answer_lines(&mut self, decided: DecidedRequest) -> Vec<String> {
         let DecidedRequest { ask: number, call, permitted, refused } = decided;

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent_protocol::{AgentProtocol, ConnectedAgent, HandshakeError, HandshakeParams, ResumeState};
 use crate::connection::AgentConnection;
+use crate::denial_notes::DenialNotes;
 use crate::process_limit::{ActivityHandle, ProcessLimit, ProcessPermit};
 use crate::spawner::{AgentProcess, ProcessCounter, SpawnedAgent, Spawner};
 use tribune_runtime::SessionKey;
@@ -243,6 +244,7 @@ impl AgentPool {
                 workspace: workspace.into(),
                 conversation: Arc::new(conversation),
                 servers,
+                denials: DenialNotes::default(),
             },
             instructions: instructions.map(Into::into),
             counter,

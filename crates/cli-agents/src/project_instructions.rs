@@ -7,19 +7,18 @@
 
 use serde_json::json;
 
+use tribune_runtime::call_id::host_call_id;
 use tribune_runtime::{AgentExecutedCall, PermissionOutcome, PermissionTiming, ToolCall, Toolbox};
 
 /// Bytes of it that an agent gets. CLI agents take about as much by themselves.
 const MAX_BYTES: usize = 32 << 10;
 
-/// The call's id in the ledger.
-const CALL: &str = "workspace-instructions";
-
 /// The text for the agent, or the sentence that says why there is none.
 pub(crate) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, String> {
     let unread = |why: &str| format!("`{name}` of the workspace was not read to the agent: {why}");
     let input = json!({ "path": name, "limit": MAX_BYTES });
-    let call = ToolCall { id: CALL.to_owned(), name: "read".to_owned(), input };
+    let id = host_call_id("workspace-instructions");
+    let call = ToolCall { id: id.clone(), name: "read".to_owned(), input };
     let raw = format!("the host reads `{name}` for its agent");
     // A person's answer would hold up the turn for text that the agent may not need.
     match tools
@@ -29,7 +28,7 @@ pub(crate) async fn read(tools: &dyn Toolbox, name: &str) -> Result<String, Stri
         PermissionOutcome::Granted => {}
         PermissionOutcome::Denied(why) => return Err(unread(&why)),
     }
-    let read = tools.execute_granted(CALL).await;
+    let read = tools.execute_granted(&id).await;
     match read.is_error {
         true => Err(unread(&read.content)),
         false => Ok(format!(

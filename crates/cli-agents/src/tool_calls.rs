@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::executed_calls::ExecutedCalls;
 use crate::mcp_tool_names::McpToolNames;
 use crate::normalize::{self, NormalizedCall};
+use tribune_runtime::call_id::agent_call_id;
 
 /// Calls of one turn that are remembered.
 const MAX_CALLS: usize = 10_000;
@@ -18,9 +19,6 @@ const MAX_TOLD_BYTES: usize = 32 << 20;
 
 /// Bytes of an agent's own id for a call.
 const MAX_OWN_ID: usize = 1024;
-
-/// Bytes of an id in the ledger.
-const MAX_ID: usize = 100;
 
 /// Fields of a call that are merged.
 const FIELDS: [&str; 8] =
@@ -384,15 +382,10 @@ impl ReportedCall {
 
     /// Ids for the ledger, one for each part of a request about it.
     pub(crate) fn ids(&mut self, id: &str, parts: usize) -> Vec<String> {
-        let word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        let id = match id.len() <= MAX_ID && id.bytes().all(word) {
-            true => id.to_owned(),
-            // A hash distinguishes ids that the ledger cannot have.
-            false => format!("call-{:016x}", fingerprint(id)),
-        };
+        let id = agent_call_id(id);
         let first = self.parts;
         self.parts += parts;
-        let name = |n: usize| if n == 0 { id.clone() } else { format!("{id}.{}", n + 1) };
+        let name = |n: usize| if n == 0 { id.clone().into_owned() } else { format!("{id}.{}", n + 1) };
         (first..first + parts).map(name).collect()
     }
 
@@ -424,12 +417,6 @@ impl ReportedCall {
         let title = self.report.get("title").and_then(Value::as_str).unwrap_or("a call");
         title.chars().filter(|c| !c.is_control()).take(80).collect()
     }
-}
-
-/// FNV-1a: an id need not be secret, only the same for the same call.
-fn fingerprint(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -61,12 +61,14 @@ pub(crate) enum AgentsCommand {
         after_help = "Examples:\n  tribune agents test coder\n  tribune agents test coder --canary-only --json"
     )]
     Test(TestArgs),
-    /// Create a pass: a token with which an agent's programs use its model through the daemon.
+    /// Create a pass: a token with which an agent's programs use its model, or ask the gate about its calls.
     ///
-    /// The token is printed once. It opens the model proxy and nothing else, for the one model that the roster gives
-    /// the agent. It expires after its time, or when the daemon stops.
+    /// The token is printed once. A pass for `models` opens the model proxy and nothing else, for the one model that
+    /// the roster gives the agent. A pass for the `gate` opens /v1/gate/ and nothing else, for sessions of the agent:
+    /// give it to a harness that runs its own calls, so that it does not hold the token that approves them. A pass
+    /// expires after its time, or when the daemon stops.
     #[command(
-        after_help = "Examples:\n  tribune agents pass writer\n  tribune agents pass writer --minutes 480 --json"
+        after_help = "Examples:\n  tribune agents pass writer\n  tribune agents pass writer --for gate\n  tribune agents pass writer --minutes 480 --json"
     )]
     Pass {
         /// The agent's id.
@@ -74,6 +76,9 @@ pub(crate) enum AgentsCommand {
         /// How long the pass is valid, up to a day.
         #[arg(long, value_name = "MINUTES")]
         minutes: Option<u32>,
+        /// What the pass opens.
+        #[arg(long = "for", value_name = "WHAT", default_value = "models", value_parser = ["models", "gate"])]
+        scope: String,
     },
 }
 
@@ -108,6 +113,9 @@ pub(crate) struct AddAgentArgs {
     /// Its public key: `ed25519:` and 64 hex digits. A client that proves this key acts as this agent.
     #[arg(long, value_name = "KEY")]
     pubkey: Option<String>,
+    /// An agent whose messages it gets, or `*` for all agents of the roster; may be repeated. Without it, it gets none.
+    #[arg(long, value_name = "ID")]
+    accepts_from: Vec<String>,
 }
 
 pub(crate) fn run(
@@ -143,11 +151,23 @@ async fn over_rpc(
             show(&agents, &id, output)?;
         }
         AgentsCommand::Add(add) => {
-            let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+            let AddAgentArgs {
+                id,
+                name,
+                backend,
+                profile,
+                model,
+                mandate,
+                mode,
+                standing,
+                pubkey,
+                accepts_from,
+            } = add;
             let mode = mode.map(ApprovalMode::as_str);
             let params = json!({
                 "agent_id": id, "name": name, "backend": backend, "profile": profile, "model": model,
                 "mandate": mandate, "mode": mode, "standing": standing, "pubkey": pubkey,
+                "accepts_from": accepts_from,
             });
             let agent = client.call("agent.add", &params).await?;
             added(&agent, home, output)?;
@@ -156,8 +176,9 @@ async fn over_rpc(
         }
         AgentsCommand::Install(args) => install::run(&args, home, output).await?,
         AgentsCommand::Test(args) => outcome = agent_test::run(&mut client, &args, output).await?,
-        AgentsCommand::Pass { id, minutes } => {
-            let pass = client.call("proxy.pass", &json!({ "agent_id": id, "minutes": minutes })).await?;
+        AgentsCommand::Pass { id, minutes, scope } => {
+            let params = json!({ "agent_id": id, "minutes": minutes, "for": scope });
+            let pass = client.call("proxy.pass", &params).await?;
             output.result(|_| pass_text(&pass), &pass)?;
         }
     }
@@ -225,18 +246,22 @@ pub(crate) fn asking(word: &str) -> Result<ApprovalMode, String> {
 }
 
 fn pass_text(pass: &Value) -> String {
+    let agent = cell(&pass["agent_id"]);
+    let may = match pass["model"].as_str() {
+        Some(model) => format!("{agent} may use {} with it", clean(model)),
+        None => format!("a harness may ask the gate about calls of {agent} with it"),
+    };
     format!(
-        "pass: {}\n{} may use {} with it for {} minutes; it is shown only now",
+        "pass: {}\n{may} for {} minutes; it is shown only now",
         cell(&pass["token"]),
-        cell(&pass["agent_id"]),
-        cell(&pass["model"]),
         cell(&pass["minutes"])
     )
 }
 
 /// Builds the roster line, if the law and this build know what it names.
 fn checked(add: AddAgentArgs, law: &Constitution, home: &Home) -> Result<RosterAgent, CliError> {
-    let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey } = add;
+    let AddAgentArgs { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from } =
+        add;
     let id: AgentId = id.parse().map_err(|error| CliError::Input(format!("{error}")))?;
     if law.mandate(&mandate).is_none() {
         let known: Vec<&str> = law.mandates().keys().map(String::as_str).collect();
@@ -249,7 +274,7 @@ fn checked(add: AddAgentArgs, law: &Constitution, home: &Home) -> Result<RosterA
         let known = BACKENDS.join(", ");
         return Err(CliError::Input(format!("there is no backend `{backend}`: this build has {known}")));
     }
-    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
+    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from })
 }
 
 /// The roster in the form of the daemon's `agent.list`.
@@ -261,7 +286,7 @@ fn agents_of(roster: &Roster, law: &Constitution, seen: &[Heartbeat]) -> Value {
             "agent_id": agent.id, "name": agent.name, "backend": agent.backend, "profile": agent.profile,
             "model": agent.model,
             "mandate": agent.mandate, "mode": agent.mode, "tools": tools, "standing": agent.standing, "pubkey": agent.pubkey,
-            "rostered": true, "last_seen": seen.map(|seen| &seen.last_seen),
+            "accepts_from": agent.accepts_from, "rostered": true, "last_seen": seen.map(|seen| &seen.last_seen),
             "sessions": seen.map_or(0, |seen| seen.sessions), "turns": seen.map_or(0, |seen| seen.turns),
         })
     };
@@ -320,6 +345,9 @@ fn agent_text(agent: &Value, paint: Paint) -> String {
     lines.push(line("may call", tools(agent)));
     lines.push(line("standing", if agent["standing"] == true { "yes".into() } else { "no".into() }));
     lines.push(line("public key", cell(&agent["pubkey"])));
+    let accepted: Vec<String> = agent["accepts_from"].as_array().into_iter().flatten().map(cell).collect();
+    let accepted = if accepted.is_empty() { "no messages".to_owned() } else { accepted.join(", ") };
+    lines.push(line("gets from", accepted));
     lines.push(line("sessions", cell(&agent["sessions"])));
     lines.push(line("turns", cell(&agent["turns"])));
     lines.push(line("last seen", cell(&agent["last_seen"])));

@@ -15,7 +15,7 @@ pub(crate) struct ApproverConnection {
     #[arg(long, global = true, value_name = "FILE")]
     token: Option<PathBuf>,
     /// The daemon's address, such as 127.0.0.1:18789, if you cannot read its home; `tribune status` shows it to the
-    /// operator. Requires --token.
+    /// operator. Requires --token. The token is sent only after the daemon has proved that it knows it and listens there.
     #[arg(long, global = true, value_name = "HOST:PORT", env = "TRIBUNE_ADDRESS", hide_env_values = true)]
     address: Option<String>,
 }

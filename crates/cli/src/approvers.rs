@@ -8,9 +8,12 @@ use crate::daemon;
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, cell, table};
 
+/// Changes that are printed; the JSON has more, and the ledger all of them.
+const SHOWN_CHANGES: usize = 10;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApproversCommand {
-    /// List the approvers and their roles.
+    /// List the approvers and their roles, and the newest changes of approvers and agents with who made them.
     List,
     /// Add an approver. Its token is printed once and not stored.
     ///
@@ -69,11 +72,21 @@ fn text(list: &Value, paint: Paint) -> String {
         let roles: Vec<String> = approver["roles"].as_array().into_iter().flatten().map(cell).collect();
         let roles =
             if roles.is_empty() { "none: calls that require no role".to_owned() } else { roles.join(", ") };
-        vec![cell(&approver["id"]), roles]
+        vec![cell(&approver["id"]), roles, cell(&approver["changed_by"]), cell(&approver["changed_at"])]
     };
     let rows: Vec<Vec<String>> = list["approvers"].as_array().into_iter().flatten().map(row).collect();
-    if rows.is_empty() {
-        return "only the operator decides: add others with `tribune approvers add`".to_owned();
+    let approvers = match rows.is_empty() {
+        true => "only the operator decides: add others with `tribune approvers add`".to_owned(),
+        false => table(&["ID", "ROLES", "BY", "AT"], &rows, paint),
+    };
+    let change = |change: &Value| {
+        let who = format!("{} {}", cell(&change["kind"]), cell(&change["id"]));
+        vec![cell(&change["at"]), cell(&change["by"]), cell(&change["change"]), who]
+    };
+    let changes: Vec<Vec<String>> =
+        list["changes"].as_array().into_iter().flatten().take(SHOWN_CHANGES).map(change).collect();
+    if changes.is_empty() {
+        return approvers;
     }
-    table(&["ID", "ROLES"], &rows, paint)
+    format!("{approvers}\n\n{}", table(&["CHANGED AT", "BY", "CHANGE", "WHO"], &changes, paint))
 }

@@ -70,13 +70,14 @@ pub(crate) fn token(home: &Home) -> Result<String, CliError> {
     Ok(token.trim().to_owned())
 }
 
-/// Connects to an address with the token in this file. The daemon's home need not be readable.
+/// Connects to an address with the token in this file. The daemon's home need not be readable, so nothing else tells that the
+/// daemon listens there: it proves that it knows the token before the token is sent.
 pub(crate) async fn connect_at(address: &str, path: &Path) -> Result<RpcClient, CliError> {
     let address: SocketAddr = address.parse().map_err(|_| {
         CliError::Input(format!("`{address}` is not an address: write one such as 127.0.0.1:18789"))
     })?;
     let token = token_in(path)?;
-    Ok(RpcClient::connect(&address.to_string(), Some(token.trim())).await?)
+    Ok(RpcClient::connect_proven(address, token.trim()).await?)
 }
 
 /// Reads an approver's token from a file.

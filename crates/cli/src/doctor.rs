@@ -228,7 +228,8 @@ fn port(config: &Config, daemon: Option<DaemonInfo>) -> Diagnosis {
 }
 
 fn keys(home: &Home) -> Diagnosis {
-    let paths = ["keys/ledger.key", "keys/vault.key", "run/token"].map(|name| home.root().join(name));
+    let paths = ["keys/ledger.key", "keys/vault.key", "run/token", "run/guest-token"]
+        .map(|name| home.root().join(name));
     let mut there = 0;
     for path in &paths {
         let mode = match fs::metadata(path) {

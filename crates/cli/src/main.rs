@@ -42,12 +42,14 @@ mod workspace;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use tribune_sandbox::WipingAllocator;
 
 use crate::args::{Cli, CliCommand};
 use crate::output::Output;
 
+/// What the daemon forgets must leave its memory, keys and words alike.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: WipingAllocator<mimalloc::MiMalloc> = WipingAllocator(mimalloc::MiMalloc);
 
 fn main() -> ExitCode {
     if let Some(code) = sandbox_enter::if_asked() {

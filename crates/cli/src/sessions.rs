@@ -235,8 +235,10 @@ pub(crate) fn info_text(session: &Value, paint: Paint) -> String {
     for folder in session["further_folders"].as_array().into_iter().flatten() {
         lines.push(format!("{} {}", paint.faint(&format!("{:<14}", "further folder")), cell(folder)));
     }
-    if !session["closed_for"].is_null() {
-        lines.push(line("closed_for"));
+    for name in ["closed_for", "failure"] {
+        if !session[name].is_null() {
+            lines.push(line(name));
+        }
     }
     lines.join("\n")
 }
@@ -384,6 +386,9 @@ async fn follow(
                 output.result(|_| json_line(event), event)?;
             }
             "session.ended" if message.params["subscription"] == following["subscription"] => {
+                if let Some(error) = message.error() {
+                    return Err(error.into());
+                }
                 output.notice("the session was closed: there are no more events");
                 return Ok(());
             }

@@ -84,6 +84,7 @@ pub(crate) fn run(up: &Up, home: &Home, output: &mut Output) -> Result<CommandOu
     if up.detach {
         return detach::run(up, home, output);
     }
+    memory::forbid_dumps();
     raise_descriptor_limit();
     telemetry::start(home.root(), &config.log).map_err(CliError::file(home.root().join("logs/gateway")))?;
     telemetry::log_panics();

@@ -2,12 +2,14 @@
 //! in between. [`acp`] transports ACP over the same kind of connection.
 
 pub mod acp;
+mod daemon_proof;
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::handshake::client::Response;
@@ -16,6 +18,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tribune_json_rpc::{Repeated, RpcMessage};
+
+use daemon_proof::ProofRequest;
 
 /// Time limit for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,12 +41,24 @@ pub enum ClientError {
     Closed(String),
     #[error("the daemon sent a message that is not Tribune RPC")]
     InvalidMessage,
+    #[error(
+        "what listens at {0} did not prove that it is the daemon which knows this token, so the token was not sent: check the address, which must be the one that the daemon itself listens on, and that the token is still valid"
+    )]
+    Unproven(String),
     /// An error response of the daemon.
     #[error("{message}")]
     Rpc { code: String, message: String },
 }
 
 impl ClientError {
+    /// The error of a JSON-RPC error object.
+    fn of_object(error: &Value) -> Self {
+        Self::Rpc {
+            code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
+            message: error["message"].as_str().unwrap_or_default().to_owned(),
+        }
+    }
+
     /// The error code, if the daemon sent an error response.
     pub fn code(&self) -> Option<&str> {
         match self {
@@ -57,6 +73,13 @@ impl ClientError {
 pub struct Notification {
     pub method: String,
     pub params: Value,
+}
+
+impl Notification {
+    /// The error that a `session.ended` carries, if the events ended with one.
+    pub fn error(&self) -> Option<ClientError> {
+        self.params.get("error").map(ClientError::of_object)
+    }
 }
 
 /// A message received on a connection.
@@ -81,6 +104,22 @@ impl RpcClient {
     pub async fn connect(address: &str, token: Option<&str>) -> Result<Self, ClientError> {
         let (socket, _) = open(address, "/rpc", token).await?;
         Ok(Self { socket, next_id: 1, buffered: VecDeque::new() })
+    }
+
+    /// Connects to an address of which only the token tells that it is the daemon's: the daemon proves that it knows the token
+    /// before the token is sent.
+    pub async fn connect_proven(address: SocketAddr, token: &str) -> Result<Self, ClientError> {
+        let unproven = || ClientError::Unproven(address.to_string());
+        let mut client = Self::connect(&address.to_string(), None).await?;
+        let request = ProofRequest::new(token).ok_or_else(unproven)?;
+        let params = request.params();
+        let answer = tokio::time::timeout(CONNECT_TIMEOUT, client.call("auth.daemon", &params));
+        let answer = answer.await.map_err(|_| unproven())?.map_err(|_| unproven())?;
+        if !request.is_proven(&answer, address) {
+            return Err(unproven());
+        }
+        client.call("auth.token", &json!({ "token": token })).await?;
+        Ok(client)
     }
 
     /// Sends a request and returns its id. [`Self::next`] returns the response with this id.
@@ -163,10 +202,7 @@ fn parse(text: &str) -> Option<RpcIncoming> {
     }
     let is_given = |member: &Value| !member.is_null();
     let answer = match (message.error.filter(is_given), message.result.filter(is_given)) {
-        (Some(error), _) => Err(ClientError::Rpc {
-            code: error["data"]["code"].as_str().unwrap_or("internal").to_owned(),
-            message: error["message"].as_str().unwrap_or_default().to_owned(),
-        }),
+        (Some(error), _) => Err(ClientError::of_object(&error)),
         (None, Some(result)) => Ok(result),
         (None, None) => return None,
     };

@@ -1,9 +1,13 @@
 //! The host that a URL leads to, and whether a text contains a link.
 
+use serde_json::Value;
 use unicode_normalization::UnicodeNormalization as _;
 
 /// Bytes of a host name: the limit of DNS.
 const MAX_HOST_BYTES: usize = 253;
+
+/// Digits of a number of a phone with its country.
+const MIN_PHONE_DIGITS: usize = 7;
 
 /// Where a URL leads. The path and the query are not kept: they contain what people search and read.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,6 +104,27 @@ pub(crate) fn contains_link(text: &str) -> bool {
     chars.windows(4).any(domain) || lower.split(|c: char| !c.is_ascii_digit() && c != '.').any(is_v4)
 }
 
+/// Whether any text in a value, keys included, looks like an address: a link, a host, a mail address, a number of a phone.
+pub(crate) fn contains_address(value: &Value) -> bool {
+    let looks_like_one = |text: &str| {
+        let digits = text.chars().filter(char::is_ascii_digit).count();
+        let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        contains_link(text)
+            || text.contains('@')
+            || has_port
+            || text.trim().parse::<std::net::IpAddr>().is_ok()
+            || (text.trim_start().starts_with('+') && digits >= MIN_PHONE_DIGITS)
+    };
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        Value::String(text) => looks_like_one(text),
+        Value::Array(items) => items.iter().any(contains_address),
+        Value::Object(members) => {
+            members.iter().any(|(key, member)| looks_like_one(key) || contains_address(member))
+        }
+    }
+}
+
 /// Four numbers with dots between them, perhaps followed by the full stop of the sentence.
 fn is_v4(text: &str) -> bool {
     text.trim_end_matches('.').parse::<std::net::Ipv4Addr>().is_ok()
@@ -183,6 +208,13 @@ mod tests {
         ] {
             assert!(contains_link(text), "{text}");
         }
+        for address in
+            ["bob@internal", "db:5432", "2001:db8::1", "+49 30 1234567", "see https://a.example", "a.example"]
+        {
+            assert!(contains_address(&serde_json::json!([1, { "a": [address] }])), "{address}");
+            assert!(contains_address(&serde_json::json!({ address: null })), "{address}");
+        }
+        assert!(!contains_address(&serde_json::json!({ "text": "hello: there", "n": 7, "plus": "+1" })));
         for text in
             ["Thank you. We will reply.", "It costs 3.50 today", "", "Hello... there", "at 10:30 a.m. sharp"]
         {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::{UrlTarget, contains_link};
+use crate::address::{UrlTarget, contains_address, contains_link};
 use crate::tool_names::{EGRESS, LAND, MCP, MCP_SERVER};
 use crate::{command, paths};
 
@@ -62,7 +62,8 @@ pub struct CallArgs {
     pub recipient_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Whether a text that is sent contains a link.
+    /// Whether a text that is sent contains a link; for a tool without a manifest, whether anything in its arguments
+    /// looks like an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,6 +124,11 @@ impl CallArgs {
         self
     }
 
+    /// Notes whether anything in the arguments of a tool without a manifest looks like an address.
+    pub fn note_addresses(&mut self, input: &Value) {
+        self.links = Some(contains_address(input));
+    }
+
     /// Whether every text is as short as this module makes it. Facts can come from elsewhere, and rules match their
     /// patterns against each text once per agent and label behind a call.
     pub(crate) fn is_bounded(&self) -> bool {
@@ -154,7 +160,7 @@ impl CallArgs {
         for part in own.unwrap_or(&ArgumentGroup::OF_EXTERNAL_TOOLS) {
             match part {
                 ArgumentGroup::Path => builder.path(),
-                ArgumentGroup::Folder => {}
+                ArgumentGroup::Folder | ArgumentGroup::AnyAddress => {}
                 ArgumentGroup::Address => builder.address(),
                 ArgumentGroup::Method(default) => builder.method(*default),
                 ArgumentGroup::Command => builder.command(command),
@@ -190,14 +196,16 @@ enum ArgumentGroup {
     Recipient,
     Message,
     Verb,
+    /// Set by the caller for tools without a manifest.
+    AnyAddress,
     /// The size of the values under these keys.
     Size(&'static [&'static str]),
 }
 
 impl ArgumentGroup {
     /// For tools that are not built in.
-    const OF_EXTERNAL_TOOLS: [Self; 5] =
-        [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb];
+    const OF_EXTERNAL_TOOLS: [Self; 6] =
+        [Self::Path, Self::Address, Self::Method(None), Self::Recipient, Self::Verb, Self::AnyAddress];
 
     /// The groups of a built-in tool; `None` for any other tool.
     fn of_built_in_tool(tool: &str) -> Option<&'static [Self]> {
@@ -230,6 +238,7 @@ impl ArgumentGroup {
             Self::Recipient => &["recipient", "recipient_type"],
             Self::Message => &["attachments", "bytes", "links", "template"],
             Self::Verb => &["action", "name"],
+            Self::AnyAddress => &["links"],
             Self::Size(_) => &["bytes"],
         }
     }

@@ -1,5 +1,5 @@
-//! Decides recorded calls again under another law: what it would newly deny or allow, and how many questions it
-//! would add or save.
+//! Decides recorded calls again under another law: where it contradicts what people answered, what it would newly deny or
+//! allow, and how many questions it would add or save.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -17,6 +17,10 @@ const MAX_EXAMPLES: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Backtest {
+    /// Calls that a person denied and that would now run without one. Counted nowhere else.
+    pub overrides_denials: VerdictChanges,
+    /// Calls that a person allowed and that would now be denied. Counted nowhere else.
+    pub overrides_approvals: VerdictChanges,
     /// Calls that were decided again. Offers, and the second decision right before an effect, do not count.
     pub calls: u64,
     pub unchanged: u64,
@@ -26,6 +30,15 @@ pub struct Backtest {
     pub prompts_added: VerdictChanges,
     /// Calls that needed a person's approval and would now run without one.
     pub prompts_saved: VerdictChanges,
+}
+
+/// A recorded call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedCall {
+    pub facts: Facts,
+    pub verdict: Verdict,
+    /// Whether a person allowed it, if one was asked and answered.
+    pub answer: Option<bool>,
 }
 
 /// The calls that changed in one way.
@@ -49,30 +62,32 @@ pub struct ChangedCall {
 }
 
 /// Decides recorded calls again under `candidate`. An exception whose uses the record did not count covers nothing.
-pub fn backtest<F: Borrow<Facts>, V: Borrow<Verdict>>(
+pub fn backtest<C: Borrow<RecordedCall>>(
     candidate: &Constitution,
-    recorded: impl IntoIterator<Item = (F, V)>,
+    recorded: impl IntoIterator<Item = C>,
 ) -> Backtest {
     let mut result = Backtest::default();
-    for (facts, before) in recorded {
-        let (facts, before) = (facts.borrow(), before.borrow());
+    for call in recorded {
+        let RecordedCall { facts, verdict: before, answer } = call.borrow();
         match facts.stage {
             DecisionStage::Call => {}
             DecisionStage::Offer | DecisionStage::Dispatch => continue,
         }
         let after = candidate.decide(facts);
         result.calls += 1;
-        let changes = match (before.decision, after.decision) {
-            (Decision::Allow, Decision::Allow)
-            | (Decision::Ask, Decision::Ask)
-            | (Decision::Deny, Decision::Deny) => {
+        let changes = match (before.decision, after.decision, answer) {
+            (Decision::Allow, Decision::Allow, _)
+            | (Decision::Ask, Decision::Ask, _)
+            | (Decision::Deny, Decision::Deny, _) => {
                 result.unchanged += 1;
                 continue;
             }
-            (Decision::Allow | Decision::Ask, Decision::Deny) => &mut result.newly_denied,
-            (Decision::Deny, Decision::Allow) => &mut result.newly_allowed,
-            (Decision::Allow | Decision::Deny, Decision::Ask) => &mut result.prompts_added,
-            (Decision::Ask, Decision::Allow) => &mut result.prompts_saved,
+            (Decision::Ask, Decision::Allow, Some(false)) => &mut result.overrides_denials,
+            (Decision::Ask, Decision::Deny, Some(true)) => &mut result.overrides_approvals,
+            (Decision::Allow | Decision::Ask, Decision::Deny, _) => &mut result.newly_denied,
+            (Decision::Deny, Decision::Allow, _) => &mut result.newly_allowed,
+            (Decision::Allow | Decision::Deny, Decision::Ask, _) => &mut result.prompts_added,
+            (Decision::Ask, Decision::Allow, _) => &mut result.prompts_saved,
         };
         changes.add(facts, before, after);
     }
@@ -117,9 +132,9 @@ mod tests {
         calls.push(Facts { stage: DecisionStage::Offer, ..call("read") });
         calls.push(Facts { stage: DecisionStage::Dispatch, ..call("read") });
         calls[2].agent = "clerk".to_owned();
-        let recorded: Vec<(Facts, Verdict)> =
-            calls.into_iter().map(|facts| (facts.clone(), old.decide(&facts))).collect();
-        let result = backtest(&new, recorded.iter().map(|(facts, verdict)| (facts, verdict)));
+        let record = |facts: Facts| RecordedCall { verdict: old.decide(&facts), facts, answer: None };
+        let recorded: Vec<RecordedCall> = calls.into_iter().map(record).collect();
+        let result = backtest(&new, &recorded);
         assert_eq!((result.calls, result.unchanged), (10, 1));
         let counts = |changes: &VerdictChanges| {
             changes.by_tool.iter().map(|(tool, n)| format!("{tool} {n}")).collect::<Vec<_>>()
@@ -132,5 +147,21 @@ mod tests {
         assert_eq!(result.newly_denied.by_agent["clerk"], 1);
         let same = backtest(&old, recorded);
         assert_eq!((same.calls, same.unchanged), (10, 10));
+    }
+
+    #[test]
+    fn what_people_answered_is_compared_first() {
+        let old = law("", "");
+        let permissive = law("", "permit(principal, action == Tribune::Action::\"exec\", resource);");
+        let strict = law("", "forbid(principal, action == Tribune::Action::\"exec\", resource);");
+        let recorded: Vec<RecordedCall> = [Some(false), Some(false), Some(true), None]
+            .map(|answer| RecordedCall { facts: call("exec"), verdict: old.decide(&call("exec")), answer })
+            .to_vec();
+        let result = backtest(&permissive, &recorded);
+        assert_eq!((result.overrides_denials.count, result.prompts_saved.count), (2, 2));
+        assert_eq!((result.overrides_approvals.count, result.newly_allowed.count), (0, 0));
+        let result = backtest(&strict, &recorded);
+        assert_eq!((result.overrides_approvals.count, result.newly_denied.count), (1, 3));
+        assert_eq!(result.overrides_denials.count, 0);
     }
 }

@@ -7,7 +7,7 @@ use tribune_ledger::jcs::JcsError;
 use crate::footer::{FOOTER, line_like_footer};
 use crate::hash::{self, ConstitutionHash};
 use crate::json5::TextError;
-use crate::mandate::{Mandate, MandateError};
+use crate::mandate::{self, Mandate, MandateError};
 use crate::manifest::{MAX_MANIFESTS, ToolManifest};
 use crate::rules::RuleSet;
 use crate::settings::Settings;
@@ -93,7 +93,7 @@ impl ConstitutionError {
 
 impl Constitution {
     /// Checks the texts. `known_tools` are the tools of the program; a mandate may name those and the ones that
-    /// have a manifest. The error holds everything that is wrong.
+    /// have a manifest, and any tool if the settings say `defaultAllow`. The error holds everything that is wrong.
     pub fn new(texts: LawTexts, known_tools: &[&str]) -> Result<Self, ConstitutionError> {
         let mut faults = Vec::from_iter(check_prose(&texts.constitution).err());
         let manifests = manifests(&texts.manifests, &mut faults);
@@ -101,16 +101,19 @@ impl Constitution {
         let described = || manifests.keys().chain(texts.manifests.keys());
         let known: BTreeSet<&str> =
             known_tools.iter().copied().chain(described().map(String::as_str)).collect();
+        // With `defaultAllow`, a mandate may name tools that nobody describes, and the settings may too.
+        let named = texts.mandates.values().flat_map(|text| mandate::named_tools(text));
+        let nameable: BTreeSet<&str> = known.iter().copied().chain(named).collect();
+        let settings = texts.law.as_ref().map(|law| Settings::parse(law, &nameable));
+        let default_allow = matches!(&settings, Some(Ok(settings)) if settings.default_allow);
+        let known = if default_allow { nameable } else { known };
         let mandates = mandates(&texts.mandates, &known, &mut faults);
         let named = mandates.values().flat_map(|mandate| mandate.tools().iter().cloned());
         let tools: BTreeSet<String> = described().cloned().chain(named).collect();
-        let settings = match &texts.law {
-            Some(law) => Settings::parse(law, &known).unwrap_or_else(|errors| {
-                faults.extend(errors.into_iter().map(ConstitutionError::Text));
-                Settings::default()
-            }),
-            None => Settings::default(),
-        };
+        let settings = settings.unwrap_or_else(|| Ok(Settings::default())).unwrap_or_else(|errors| {
+            faults.extend(errors.into_iter().map(ConstitutionError::Text));
+            Settings::default()
+        });
         match RuleSet::load(&texts.policies, &tools, &manifests) {
             Ok(rules) if faults.is_empty() => {
                 let hash = ConstitutionHash::of(&texts)?;

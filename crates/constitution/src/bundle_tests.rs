@@ -139,3 +139,23 @@ fn a_law_can_be_shared_between_threads() {
     fn shared<T: Send + Sync + Clone>(_: &T) {}
     shared(&Constitution::built_in(&TOOLS).unwrap());
 }
+
+#[test]
+fn a_mandate_may_name_any_tool_if_the_law_allows_it_by_default() {
+    let texts = |law: &str| {
+        let mut texts = LawTexts { law: Some(law.to_owned()), ..LawTexts::built_in() };
+        texts.mandates.insert("dev".to_owned(), "---\ntools: read, note_add\n---\n".to_owned());
+        texts
+    };
+    for law in ["{}", "{ defaultAllow: false }", "{ defaultAllow: true, mode: \"what\" }"] {
+        let refused = Constitution::new(texts(law), &["read"]).unwrap_err().to_string();
+        assert!(refused.contains("unknown tool `note_add`"), "{law}: {refused}");
+    }
+    let law =
+        Constitution::new(texts("{ defaultAllow: true, overrides: { note_add: \"audit\" } }"), &["read"]);
+    assert!(law.unwrap().mandate("dev").unwrap().allows("note_add"));
+    // What cannot be the name of a tool is still a mistake.
+    let mut odd = texts("{ defaultAllow: true }");
+    odd.mandates.insert("odd".to_owned(), "---\ntools: read, note add\n---\n".to_owned());
+    assert!(Constitution::new(odd, &["read"]).unwrap_err().to_string().contains("unknown tool `note add`"));
+}

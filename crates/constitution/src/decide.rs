@@ -278,7 +278,9 @@ fn are_owners_args(facts: &Facts) -> bool {
 /// Untrusted words, private data and a way out never meet without a person.
 fn check_trifecta(facts: &Facts, manifest: Option<&ToolManifest>, trace: &mut DecisionTrace<'_>) {
     let outside = facts.args.outside == Some(true) || facts.args.unseen.iter().any(|name| name == "outside");
-    let way_out = manifest.is_none_or(|manifest| manifest.is_way_out(outside));
+    // A tool that nobody describes is one unless nothing in its arguments looks like an address. Facts from before this
+    // was looked at do not say, so their verdicts stay.
+    let way_out = manifest.map_or(facts.args.links != Some(false), |manifest| manifest.is_way_out(outside));
     let tainted = facts.labels.trust <= Trust::Community && facts.labels.private;
     if !(way_out && tainted) || are_owners_args(facts) {
         return trace.record_pass("trust.trifecta", || {
@@ -375,7 +377,18 @@ fn resolve_question(facts: &Facts, verdict: Verdict, trace: &mut DecisionTrace<'
         };
     }
     // An exception or a rule may still cover an offered tool once there are arguments.
-    if facts.approver || facts.stage == DecisionStage::Offer {
+    if facts.stage == DecisionStage::Offer {
+        return verdict;
+    }
+    if facts.guest {
+        let mut rules = vec!["ask.guest".to_owned()];
+        rules.extend(verdict.rules);
+        let reason = format!("{}; nobody is asked about calls of guests", verdict.reason);
+        trace.record_note("ask.guest", "the agent is a guest");
+        let would_allow = Some("an operator can add the agent to the roster".to_owned());
+        return Verdict { decision: Decision::Deny, rules, reason, would_allow, ..verdict };
+    }
+    if facts.approver {
         return verdict;
     }
     let mut rules = vec!["ask.no_approver".to_owned()];

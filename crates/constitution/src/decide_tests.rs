@@ -189,6 +189,21 @@ fn l3_autorun_files_are_not_written_without_an_approval() {
 }
 
 #[test]
+fn nobody_is_asked_about_calls_of_a_guest() {
+    let law = law("", "");
+    let community = Facts { labels: Labels::new(Trust::Community, false), ..call("write") };
+    let guest = Facts { guest: true, ..community.clone() };
+    assert_eq!(said(&law.decide(&community)), "ask trust.below");
+    assert_eq!(said(&law.decide(&guest)), "deny ask.guest, trust.below");
+    assert!(law.decide(&Facts { stage: DecisionStage::Offer, ..guest.clone() }).is_offered());
+    assert_eq!(said(&law.decide(&Facts { guest: true, ..call("read") })), "allow mandate.allow");
+    // The fact is in the record of a guest's call alone, so that older records read as before.
+    let text = |facts: &Facts| String::from_utf8(facts.canonical().unwrap()).unwrap();
+    assert!(text(&guest).contains("\"guest\":true") && !text(&community).contains("guest"));
+    assert_eq!(Facts::parse(text(&guest).as_bytes()).unwrap(), guest);
+}
+
+#[test]
 fn l3_a_tool_without_a_manifest_is_denied() {
     let own = LawTexts { law: None, ..texts() };
     let with = |settings: Option<&str>| {

@@ -141,6 +141,9 @@ pub struct Facts {
     pub frozen: bool,
     /// Whether an approver can be reached.
     pub approver: bool,
+    /// Whether the agent is a guest: a caller that is not in the roster. Nobody is asked about its calls.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub guest: bool,
     /// The standing grant that covers this call.
     pub grant: Option<String>,
     /// A person's decision about exactly this call.
@@ -188,6 +191,7 @@ impl Facts {
             args: CallArgs::default(),
             frozen: false,
             approver: true,
+            guest: false,
             grant: None,
             approval: None,
             exception_uses: BTreeMap::new(),

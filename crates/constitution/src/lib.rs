@@ -44,7 +44,7 @@ pub mod verdict;
 
 pub use self::json5::TextError;
 pub use args::{CallArgs, CommandFacts};
-pub use backtest::{Backtest, backtest};
+pub use backtest::{Backtest, RecordedCall, backtest};
 pub use bundle::{Constitution, ConstitutionError, RuleSummary};
 pub use check::{LawFinding, Severity, check, check_agents};
 pub use decision_trace::{RuleOutcome, TraceStep};
@@ -62,7 +62,7 @@ pub use mandate::{
 pub use manifest::{Capability, Risk, ToolEffect, ToolManifest};
 pub use prompt::{AgentPrompt, ChannelClass, DisclosureFilter, PromptStack};
 pub use settings::{EnforcementMode, Settings};
-pub use suggest::{RecordedCall, Suggestion, suggest_rules};
+pub use suggest::{Suggestion, suggest_rules};
 pub use texts::{DEFAULT_CONSTITUTION, LawTexts};
 pub use tool_names::{BY_OPERATOR, EGRESS, LAND, LISTED, MCP, MCP_SERVER, SPEND};
 pub use tribune_nearest_name as suggest_name;

@@ -14,6 +14,8 @@
 use serde::Serialize;
 
 use crate::footer::{FOOTER, line_like_footer};
+use crate::manifest::is_tool_name;
+use crate::manifest::tool_groups::is_group;
 use crate::suggest_name::nearest;
 use crate::text::sanitize;
 use crate::tool_names::{MCP, MCP_SERVER};
@@ -182,6 +184,16 @@ impl Mandate {
         }
         Ok(())
     }
+}
+
+/// The well-formed names of tools in the front matter of a mandate, whether or not there are such tools.
+pub(crate) fn named_tools(text: &str) -> impl Iterator<Item = &str> {
+    let front_matter = text.lines().skip(1).take_while(|line| line.trim_end() != FENCE);
+    let lists = front_matter.filter_map(|line| line.split_once(':')).filter(|(key, _)| key.trim() == "tools");
+    lists
+        .flat_map(|(_, list)| list.split(','))
+        .map(str::trim)
+        .filter(|tool| is_tool_name(tool) && !is_group(tool))
 }
 
 /// The tool that stands for another in a mandate: who may use the tools of an MCP server may also start it.

@@ -1,33 +1,26 @@
 //! The narrowest rules that would have saved people the questions that they always answered with yes.
 //!
 //! A rule can only waive the approval of a side effect, so only calls that were asked about for that reason alone
-//! are considered. Each suggestion contains a backtest.
+//! are considered. Each suggestion contains a backtest, and none would let pass what a person denied. For a critical tool,
+//! a suggestion covers the owner's own arguments alone.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::args::CallArgs;
-use crate::backtest::{Backtest, backtest};
+use crate::backtest::{Backtest, RecordedCall, backtest};
 use crate::bundle::Constitution;
-use crate::facts::{DecisionStage, Facts};
+use crate::facts::{ArgumentProvenance, DecisionStage, Facts};
+use crate::manifest::Risk;
 use crate::trust::Trust;
-use crate::verdict::{Decision, Verdict};
+use crate::verdict::Decision;
 
 /// Suggestions of one run: a person reads each of them, and each is backtested.
 const MAX_SUGGESTIONS: usize = 10;
 
 /// The file that suggested rules are tried in.
 const FILE: &str = "suggested.cedar";
-
-/// A recorded call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedCall {
-    pub facts: Facts,
-    pub verdict: Verdict,
-    /// Whether a person allowed it, if one was asked.
-    pub answer: Option<bool>,
-}
 
 /// A rule that would have saved questions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,6 +54,9 @@ pub fn suggest_rules(law: &Constitution, history: &[RecordedCall], least: u64) -
         let (Some(allowed), true, DecisionStage::Call) = (recorded.answer, waivable, facts.stage) else {
             continue;
         };
+        if needs_owner_args(law, &facts.tool) && facts.provenance != ArgumentProvenance::Owner {
+            continue;
+        }
         // A rule cannot read these attributes, so it cannot distinguish the calls by them.
         let Some(key) = grouping_key(facts).filter(|_| facts.args.unseen.is_empty()) else { continue };
         let group = groups.entry(key).or_insert(CallGroup {
@@ -85,6 +81,11 @@ pub fn suggest_rules(law: &Constitution, history: &[RecordedCall], least: u64) -
     groups.iter().take(MAX_SUGGESTIONS).filter_map(|group| group.suggestion(law, history)).collect()
 }
 
+/// Whether a rule may permit this tool only for the owner's own arguments: a mistake costs too much.
+fn needs_owner_args(law: &Constitution, tool: &str) -> bool {
+    law.manifest(tool).is_none_or(|manifest| manifest.risk_level == Risk::Critical)
+}
+
 /// The facts that a rule can distinguish calls by.
 fn grouping_key(facts: &Facts) -> Option<Vec<u8>> {
     let mut same = Facts::for_owner_call(&facts.agent, "", facts.mandates.first()?, &facts.tool);
@@ -103,7 +104,11 @@ impl CallGroup<'_> {
         }
         let known: Vec<&str> = law.tools().iter().map(String::as_str).collect();
         let candidate = Constitution::new(texts, &known).ok()?;
-        let recorded = history.iter().map(|recorded| (&recorded.facts, &recorded.verdict));
+        let backtest = backtest(&candidate, history);
+        // The rule covers another call too, which a person denied.
+        if backtest.overrides_denials.count > 0 {
+            return None;
+        }
         let caution = self.example.args.programs.as_ref().map(|programs| {
             format!(
                 "a rule sees the programs of a command, not its arguments: every call of {} would pass; a grant for \
@@ -111,7 +116,7 @@ impl CallGroup<'_> {
                 programs.join(", ")
             )
         });
-        Some(Suggestion { rule, saved: self.allowed, caution, backtest: backtest(&candidate, recorded) })
+        Some(Suggestion { rule, saved: self.allowed, caution, backtest })
     }
 
     fn rule(&self, law: &Constitution) -> String {
@@ -123,6 +128,9 @@ impl CallGroup<'_> {
         ];
         if !self.private {
             conditions.push("!context.private".to_owned());
+        }
+        if needs_owner_args(law, &facts.tool) {
+            conditions.push("context.owner_args".to_owned());
         }
         conditions.extend(attributes(&facts.args));
         let id = (1..)
@@ -187,6 +195,7 @@ mod tests {
             let mut facts = call("exec");
             facts.args.programs = Some(programs.iter().map(|own| (*own).to_owned()).collect());
             facts.args.parsed = Some(true);
+            facts.provenance = ArgumentProvenance::Owner;
             let verdict = law.decide(&facts);
             RecordedCall { facts, verdict, answer }
         };
@@ -205,11 +214,36 @@ mod tests {
         let own = &suggested[0];
         assert_eq!(
             own.rule,
-            "@id(\"suggested-exec-1\")\npermit(\n  principal == Tribune::Agent::\"main\",\n  action == Tribune::Action::\"exec\",\n  resource\n)\nwhen {\n  resource.channel == \"cli\" &&\n  context.mandate == \"all\" &&\n  context.trust >= 3 &&\n  !context.private &&\n  context has programs && context.programs == [\"git\", \"say \\\"hi\\\\\"] &&\n  context has parsed && context.parsed == true\n};\n"
+            "@id(\"suggested-exec-1\")\npermit(\n  principal == Tribune::Agent::\"main\",\n  action == Tribune::Action::\"exec\",\n  resource\n)\nwhen {\n  resource.channel == \"cli\" &&\n  context.mandate == \"all\" &&\n  context.trust >= 3 &&\n  !context.private &&\n  context.owner_args &&\n  context has programs && context.programs == [\"git\", \"say \\\"hi\\\\\"] &&\n  context has parsed && context.parsed == true\n};\n"
         );
         assert_eq!((own.saved, own.backtest.prompts_saved.count, own.backtest.unchanged), (3, 3, 5));
         assert_eq!((own.backtest.newly_denied.count, own.backtest.newly_allowed.count), (0, 0));
         assert!(own.caution.as_ref().unwrap().contains("every call of git"));
         assert_eq!(suggest_rules(&law, &history, 1).len(), 2, "make as well; rm was refused once");
+    }
+
+    #[test]
+    fn a_critical_tool_is_suggested_for_the_owners_arguments_alone() {
+        let law = law("", "");
+        let recorded = |tool: &str, provenance: ArgumentProvenance, answer: bool| {
+            let facts = Facts { provenance, ..call(tool) };
+            RecordedCall { verdict: law.decide(&facts), facts, answer: Some(answer) }
+        };
+        let rules = |history: &[RecordedCall]| {
+            let all = suggest_rules(&law, history, 2).into_iter();
+            all.map(|own| own.rule.contains("context.owner_args")).collect::<Vec<_>>()
+        };
+        let (owner, other) = (ArgumentProvenance::Owner, ArgumentProvenance::Other);
+        let thrice = |tool: &str, provenance| vec![recorded(tool, provenance, true); 3];
+        assert_eq!(rules(&thrice("exec", other)), [false; 0]);
+        assert_eq!(rules(&thrice("exec", owner)), [true]);
+        assert_eq!(rules(&thrice("message", other)), [false]);
+        // What a person denied in a call that the rule would cover too is not suggested.
+        let mut history = thrice("message", other);
+        history[0].facts.args.recipient = None;
+        let mut denied = recorded("message", other, false);
+        denied.facts.args.host = Some("evil.example".to_owned());
+        history.push(denied);
+        assert_eq!(rules(&history), [false; 0]);
     }
 }

@@ -1,5 +1,7 @@
 //! Glob patterns for paths in a workspace.
 
+use std::collections::HashSet;
+
 /// A pattern, as [`crate::WorkspaceMount`] describes it. Matching ignores case, because file systems may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<PatternPart>);
@@ -10,6 +12,8 @@ enum PatternPart {
     Names,
     /// One literal component.
     Name(String),
+    /// One of these literal components.
+    OneOf(HashSet<String>),
     /// One component with `*` or `?`.
     Like(String),
 }
@@ -69,6 +73,7 @@ impl Pattern {
                     continue;
                 }
                 PatternPart::Name(wanted) => wanted == name,
+                PatternPart::OneOf(wanted) => wanted.contains(name),
                 PatternPart::Like(wanted) => glob_match(wanted.as_bytes(), name.as_bytes()),
             };
             if is_it {
@@ -91,9 +96,24 @@ pub struct PatternSet(Vec<Pattern>);
 pub struct PatternProgress(Vec<(usize, usize)>);
 
 impl PatternSet {
+    /// Most patterns are plain names that match at every depth. They become one pattern, so that a component is looked up
+    /// among them once.
     #[must_use]
     pub fn new(texts: &[String]) -> Self {
-        Self(texts.iter().map(|text| Pattern::new(text)).collect())
+        let mut names = HashSet::new();
+        let mut patterns = Vec::new();
+        for pattern in texts.iter().map(|text| Pattern::new(text)) {
+            match pattern.0.as_slice() {
+                [PatternPart::Names, PatternPart::Name(name)] => {
+                    names.insert(name.clone());
+                }
+                _ => patterns.push(pattern),
+            }
+        }
+        if !names.is_empty() {
+            patterns.push(Pattern(vec![PatternPart::Names, PatternPart::OneOf(names)]));
+        }
+        Self(patterns)
     }
 
     #[must_use]

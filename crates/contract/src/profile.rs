@@ -125,7 +125,8 @@ impl fmt::Display for SandboxName {
 pub enum SandboxMode {
     /// Namespaces, an own root file system, Landlock and seccomp.
     Full,
-    /// Landlock and seccomp only: host paths and processes stay visible by name, and nothing is masked.
+    /// Landlock and seccomp only: host paths and processes stay visible by name, nothing is masked, and there are no
+    /// sockets but pairs.
     Landlock,
 }
 
@@ -148,18 +149,14 @@ pub enum RunsAs {
     User { uid: u32, gid: u32 },
 }
 
-/// A port on the sandbox's loopback that is forwarded to a Unix socket of the host.
+/// A port on the sandbox's loopback that is forwarded to a Unix socket of the host. Only [`SandboxMode::Full`] has a
+/// loopback of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct PortRelay {
     /// The name of the socket inside, `/run/tribune/<name>.sock`.
     pub name: String,
-    /// In [`SandboxMode::Full`] the port number. [`SandboxMode::Landlock`] has no loopback of its own, so a free port is taken, and
-    /// `${relay:<name>}` in the environment is replaced with its number.
     pub port: u16,
     /// The socket on the host.
     pub socket: PathBuf,
-    /// In [`SandboxMode::Landlock`], what the first bytes of a connection must contain, because other processes of the host
-    /// can reach the port too.
-    pub token: Option<String>,
 }

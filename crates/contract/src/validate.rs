@@ -57,10 +57,8 @@ pub enum ProfileError {
         "the relay `{0}` needs a name of lowercase letters, digits and dashes, and a port of its own above 1023"
     )]
     Relay(String),
-    #[error(
-        "in landlock mode the relay `{0}` needs a token of 16 to 512 bytes, because other processes can reach its port"
-    )]
-    Token(String),
+    #[error("landlock mode has no network of its own, so it does not support the relay `{0}`: use full mode")]
+    NeedsNetwork(String),
     #[error("Landlock version {0} does not exist: use 1 to 9")]
     Abi(u32),
     #[error("`{0}` belongs to the running system, which a sandbox does not share: mount another folder")]
@@ -253,9 +251,9 @@ fn check_relays(profile: &LaunchProfile) -> Result<(), ProfileError> {
             return Err(ProfileError::Relay(relay.name.clone()));
         }
         check_path("a relay's socket", &relay.socket)?;
-        let has_token = relay.token.as_ref().is_some_and(|token| (16..=512).contains(&token.len()));
-        if profile.mode == SandboxMode::Landlock && !has_token {
-            return Err(ProfileError::Token(relay.name.clone()));
+        // Landlock rules name ports and not addresses: the port of a relay would be open on every host.
+        if profile.mode == SandboxMode::Landlock {
+            return Err(ProfileError::NeedsNetwork(relay.name.clone()));
         }
     }
     Ok(())
@@ -326,7 +324,7 @@ mod tests {
     #[test]
     fn invalid_profile_is_rejected_with_its_cause() {
         type Change = fn(&mut LaunchProfile);
-        let cases: [(Change, ProfileError); 17] = [
+        let cases: [(Change, ProfileError); 18] = [
             (|p| p.version = 2, ProfileError::Version(2)),
             (|p| p.runs_as = RunsAs::User { uid: 0, gid: 5 }, ProfileError::Root),
             (|p| p.runs_as = RunsAs::User { uid: 5, gid: 0 }, ProfileError::Root),
@@ -353,11 +351,16 @@ mod tests {
             ),
             (
                 |p| {
-                    let relay =
-                        PortRelay { name: "a".to_owned(), port: 80, socket: "/s".into(), token: None };
-                    p.relays = vec![relay];
+                    p.relays = vec![PortRelay { name: "a".to_owned(), port: 80, socket: "/s".into() }];
                 },
                 ProfileError::Relay("a".to_owned()),
+            ),
+            (
+                |p| {
+                    p.mode = SandboxMode::Landlock;
+                    p.relays = vec![PortRelay { name: "a".to_owned(), port: 4000, socket: "/s".into() }];
+                },
+                ProfileError::NeedsNetwork("a".to_owned()),
             ),
             (
                 |p| {

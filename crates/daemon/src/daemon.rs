@@ -3,7 +3,8 @@
 //!
 //! 1. `storage`: opens the ledger, which locks the state folder, and the vault.
 //! 2. `policy`: loads the law, the pending approvals, the hooks, the operator's token and the providers; builds the gate.
-//! 3. `registry`: loads the roster and the approvers; opens the mailbox and the board.
+//! 3. `registry`: loads the roster and the approvers, and records what was changed in their files; opens the mailbox and the
+//!    board.
 //! 4. `gate`: completes the gate with the agents; builds the budgets and the decisions outside of turns.
 //! 5. `egress`: builds the model proxy and the session sockets of sandboxes.
 //! 6. `tools`: builds the tools, the launcher of commands and the MCP servers.
@@ -113,6 +114,7 @@ impl Daemon {
         let policy = policy::load(context, env, provider_timeouts)?;
         let secrets = policy.secrets;
         let registry = registry::load(context, &secrets.redactor)?;
+        registry::record_file_changes(&registry).await?;
         let gate = gate::complete(context, policy.gate, &registry.agents);
         let egress =
             egress::open(context, &secrets, &registry.agents, &gate, &shutdown, network, socket_limits)?;

@@ -3,7 +3,6 @@
 pub mod daemon;
 mod daemon_info;
 pub mod memory;
-mod operator_token;
 mod services;
 mod shutdown;
 mod start;
@@ -11,3 +10,4 @@ mod start_error;
 mod state_folder;
 pub mod telemetry;
 pub mod threads;
+mod token_files;

@@ -1,11 +1,22 @@
-//! Keeps the memory of an idle daemon small.
+//! Keeps the memory of an idle daemon small, and its content from other programs.
 
 use std::fs;
+
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// Disables transparent huge pages, which would multiply the resident memory of a daemon that is mostly idle. Call it first.
 pub fn disable_huge_pages() {
     // Best effort: a failure only costs memory.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
+/// Keeps the memory of this process, with its keys, from other programs of its user: no core dumps, and no access through
+/// `/proc` or a debugger. Call it before a key is read.
+pub fn forbid_dumps() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // Best effort: both only restrict this process, so the kernel does not refuse.
+    let _ = setrlimit(Resource::Core, none);
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 /// Drops the resident pages of the program's code and constants, most of which only the start needs. Pages that are used again
@@ -75,6 +86,13 @@ mod tests {
         let expected = [(0x55d0_0000_0000, 0x10_0000), (0x55d0_0010_0000, 0x20_0000)];
         assert_eq!(unwritten(maps, "/usr/bin/tribune"), expected);
         assert!(unwritten(maps, "tribune").is_empty() && unwritten("", "/usr/bin/tribune").is_empty());
+    }
+
+    #[test]
+    fn memory_of_the_daemon_cannot_be_dumped() {
+        forbid_dumps();
+        assert_eq!(rustix::process::dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        assert_eq!(rustix::process::getrlimit(Resource::Core).maximum, Some(0));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tribune_cli_agents::CliBackend;
+use tribune_governance::decider_log::DeciderLog;
 use tribune_governance::models::Providers;
 use tribune_registry::{Agents, Approvers};
 use tribune_sessions::canary::Canaries;
@@ -22,6 +23,8 @@ pub struct Api {
     pub sessions: SessionManager,
     pub agents: Arc<Agents>,
     pub approvers: Arc<Approvers>,
+    /// Records who changes them and the roster.
+    pub deciders: Arc<DeciderLog>,
     pub readers: Readers,
     pub store: Arc<Store>,
     pub providers: Arc<Providers>,

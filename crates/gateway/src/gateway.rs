@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::Api;
 use crate::connection_limit::{ConnectionLimit, ConnectionSlot};
 use crate::error::ApiError;
+use crate::guest_rate::GuestRate;
 use crate::metrics::Metrics;
 use crate::principal::{Authenticator, Principal};
 
@@ -36,16 +37,26 @@ pub struct GatewayLimits {
 pub struct Timeouts {
     /// To send the head of an HTTP request.
     pub head: Duration,
+    /// To send the body of an HTTP request, as a whole.
+    pub body: Duration,
     /// To authenticate on a WebSocket.
     pub authenticate: Duration,
     /// To take one frame. A reader that is slower is disconnected; it can resume with `session.events`.
     pub slow_reader: Duration,
 }
 
+impl GatewayLimits {
+    /// How long the body of a request may take.
+    pub(crate) fn body_time(&self) -> Duration {
+        self.timeouts.body.min(self.idle)
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
+            body: Duration::from_secs(60),
             authenticate: Duration::from_secs(15),
             slow_reader: Duration::from_secs(20),
         }
@@ -86,8 +97,9 @@ pub struct Gateway {
     pub(crate) authenticator: Authenticator,
     pub(crate) names: Names,
     pub(crate) limits: GatewayLimits,
-    /// The principal of a caller that proved nothing; `None` if anonymous callers are refused.
+    /// The principal of a caller that proved nothing; `None` if such callers are refused.
     pub(crate) anonymous: Option<Principal>,
+    pub(crate) guest_rate: GuestRate,
     /// Cancelled when connections must end.
     pub(crate) stopping: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -117,6 +129,7 @@ impl Gateway {
             names,
             limits,
             anonymous,
+            guest_rate: GuestRate::default(),
             stopping,
             tasks,
             metrics,
@@ -128,7 +141,7 @@ impl Gateway {
     pub(crate) fn check_token(&self, token: &str, request: &Extensions) -> Result<Principal, ApiError> {
         let who = self.authenticator.check_token(token).inspect_err(|_| self.metrics.auth_failed())?;
         if let Some(slot) = request.get::<Arc<ConnectionSlot>>() {
-            slot.is_of(who.standing());
+            slot.is_of(who.tier());
         }
         Ok(who)
     }

@@ -1,18 +1,22 @@
 //! The listener: accepts connections up to the limit, checks the `Host` and `Origin` headers of every request, and routes it to
 //! WebSocket RPC, REST, ACP or the model proxy.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
-use axum::http::{Extensions, HeaderMap, StatusCode};
+use axum::http::uri::{Authority, Scheme};
+use axum::http::{Extensions, HeaderMap, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde_json::json;
@@ -21,9 +25,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::bearer::bearer;
+use crate::client_stream::ClientStream;
 use crate::connection_limit::ConnectionSlot;
 use crate::error::ApiError;
 use crate::gateway::{Gateway, Names, READ_BUFFER, WRITE_BUFFER};
+use crate::request_limits::{bound_body, end_connection, is_unguarded, refuse_head};
 use crate::{acp, rest, socket};
 
 /// Pause after a failed `accept`, which usually means that the machine is out of file descriptors.
@@ -72,10 +78,25 @@ impl Gateway {
             .keep_alive(true);
         let router = TowerToHyperService::new(router);
         let request_slot = Arc::clone(&slot);
-        let service = hyper::service::service_fn(move |mut request| {
+        let body_time = self.limits.body_time();
+        let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+            request_slot.handled();
             request.extensions_mut().insert(Arc::clone(&request_slot));
-            hyper::service::Service::call(&router, request)
+            let (refused, is_last) = (refuse_head(&request), is_unguarded(&request));
+            let request = bound_body(request.map(Body::new), body_time);
+            let answer = hyper::service::Service::call(&router, request);
+            async move {
+                let mut response = match refused {
+                    Some(refused) => refused,
+                    None => answer.await?,
+                };
+                if is_last {
+                    end_connection(&mut response);
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
+        let stream = ClientStream::new(stream, Arc::clone(&slot));
         let serving = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
@@ -133,10 +154,24 @@ fn router(gateway: Arc<Gateway>) -> Router {
 /// Refuses requests with a foreign `Host` or `Origin`. A page on a foreign site can make a browser call the daemon, by its
 /// address or by a name that resolves to it (DNS rebinding), but cannot make the browser forge these headers.
 async fn check_names(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
-    match check_headers(&gateway.names, request.headers()) {
+    match check_target(&gateway.names, request.uri())
+        .and_then(|()| check_headers(&gateway.names, request.headers()))
+    {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),
     }
+}
+
+/// Checks the authority of a target in absolute form, which counts before the `Host` header (RFC 9112).
+fn check_target(names: &Names, target: &Uri) -> Result<(), ApiError> {
+    let is_own = |authority: &Authority| names.hosts.contains(&authority.as_str().to_ascii_lowercase());
+    if target.authority().is_none_or(is_own) && target.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        "foreign_host",
+        "the target of the request does not name this daemon: send the path alone, or the daemon's own address",
+    ))
 }
 
 fn check_headers(names: &Names, headers: &HeaderMap) -> Result<(), ApiError> {

@@ -19,7 +19,7 @@ use crate::rpc::{Request, value};
 
 /// Every method. Those that need the connection itself (`auth.*`, `run.*`, `session.events`, `session.unfollow`, `turn.run`,
 /// `workspace.land`) are in [`super::socket`].
-pub const METHODS: [&str; 46] = [
+pub const METHODS: [&str; 47] = [
     "agent.add",
     "agent.list",
     "agent.show",
@@ -32,6 +32,7 @@ pub const METHODS: [&str; 46] = [
     "approver.remove",
     "auth.agent",
     "auth.challenge",
+    "auth.daemon",
     "auth.token",
     "auth.whoami",
     "daemon.status",
@@ -201,7 +202,7 @@ async fn answer_approvals(api: &Api, who: &Principal, request: &Request<'_>) -> 
         }
         "approver.list" => {
             request.no_params()?;
-            value(api.approvers(who)?)?
+            value(api.approvers(who).await?)?
         }
         "approver.add" => value(api.approver_add(who, request.params::<ApproverAdd>()?).await?)?,
         "approver.remove" => value(api.approver_remove(who, request.params::<ById>()?.id).await?)?,

@@ -1,23 +1,29 @@
 //! Authentication: resolves a caller to a principal. What a caller may do follows from what it proved; it cannot request it.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq as _;
 use tribune_constitution::DEFAULT_MANDATE;
 use tribune_ledger::AttestationKey;
-use tribune_records::agents::UNREGISTERED;
+use tribune_records::agents::{ANONYMOUS, GATE_PASS, PrincipalTier, UNREGISTERED};
 use tribune_records::approval::approver::Approver;
 use tribune_registry::{Agents, Approvers};
 use tribune_runtime::{AgentId, SessionKey, Speaker};
 use tribune_sessions::session::{Opener, RequestedTerms};
 
-use crate::api_types::{AuthAgent, WhoAmI};
+use crate::api_types::{AuthAgent, AuthDaemon, DaemonProof, WhoAmI};
 use crate::error::ApiError;
 
 /// Failed attempts within [`WINDOW`] that get a specific error; further ones are told to wait. Correct proof always succeeds.
 const ATTEMPTS: usize = 20;
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// What the text of a proof of the daemon begins with; the texts are described with [`AuthDaemon`] and [`DaemonProof`].
+const DAEMON_PROOF: &str = "tribune/daemon-auth/v1";
+const TOKEN_HINT: &str = "tribune/daemon-auth/v1/hint";
+const HINT_DIGITS: usize = 16;
 
 /// A caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,18 +34,39 @@ pub enum Principal {
     Approver(Approver),
     /// Proved the key that the roster lists for this agent.
     Agent { id: AgentId, pubkey: String },
-    /// Proved a key that is not in the roster: an unregistered agent.
+    /// Has a gate pass of this agent: may ask the gate about the agent's calls, and nothing else.
+    GatePass { id: AgentId },
+    /// Proved a key that is not in the roster, and was let in as a guest: an unregistered agent.
     Unregistered { id: AgentId, pubkey: String },
-    /// Proved nothing, where the configuration accepts anonymous callers.
+    /// Has the guest token and proved no key, or proved nothing where the configuration accepts anonymous callers.
     Anonymous { id: AgentId },
 }
 
+/// The anonymous principal.
+pub fn anonymous() -> Option<Principal> {
+    // INVARIANT: the name is a valid id.
+    ANONYMOUS.parse().ok().map(|id| Principal::Anonymous { id })
+}
+
 impl Principal {
+    /// The class whose quotas it uses.
+    pub(crate) const fn tier(&self) -> PrincipalTier {
+        match self {
+            Self::Operator => PrincipalTier::Operator,
+            Self::Approver(_) | Self::Agent { .. } | Self::GatePass { .. } => PrincipalTier::Member,
+            Self::Unregistered { .. } | Self::Anonymous { .. } => PrincipalTier::Guest,
+        }
+    }
+
     /// Refuses every caller but the operator.
     pub(crate) fn operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
-            Self::Approver(_) | Self::Agent { .. } | Self::Unregistered { .. } | Self::Anonymous { .. } => {
+            Self::Approver(_)
+            | Self::Agent { .. }
+            | Self::GatePass { .. }
+            | Self::Unregistered { .. }
+            | Self::Anonymous { .. } => {
                 Err(ApiError::forbidden("only the operator may do this: use the token in run/token"))
             }
         }
@@ -62,9 +89,12 @@ impl Principal {
         match self {
             Self::Operator => Ok(Approver::operator()),
             Self::Approver(approver) => Ok(approver.clone()),
-            Self::Agent { .. } | Self::Unregistered { .. } | Self::Anonymous { .. } => Err(
-                ApiError::forbidden("only approvers may do this: use the operator's token or an approver's"),
-            ),
+            Self::Agent { .. }
+            | Self::GatePass { .. }
+            | Self::Unregistered { .. }
+            | Self::Anonymous { .. } => Err(ApiError::forbidden(
+                "only approvers may do this: use the operator's token or an approver's",
+            )),
         }
     }
 
@@ -72,7 +102,10 @@ impl Principal {
     pub(crate) const fn agent(&self) -> Option<&AgentId> {
         match self {
             Self::Operator | Self::Approver(_) => None,
-            Self::Agent { id, .. } | Self::Unregistered { id, .. } | Self::Anonymous { id } => Some(id),
+            Self::Agent { id, .. }
+            | Self::GatePass { id }
+            | Self::Unregistered { id, .. }
+            | Self::Anonymous { id } => Some(id),
         }
     }
 
@@ -81,7 +114,7 @@ impl Principal {
         match self {
             Self::Operator => Speaker::Owner,
             Self::Approver(_) => Speaker::Guest,
-            Self::Agent { .. } => Speaker::Agent,
+            Self::Agent { .. } | Self::GatePass { .. } => Speaker::Agent,
             Self::Unregistered { .. } | Self::Anonymous { .. } => Speaker::Guest,
         }
     }
@@ -106,6 +139,12 @@ impl Principal {
                 is_unregistered: false,
                 requested: RequestedTerms::default(),
             },
+            Self::GatePass { id } => Opener {
+                name: id.to_string(),
+                pubkey: Some(GATE_PASS.to_owned()),
+                is_unregistered: false,
+                requested: RequestedTerms::default(),
+            },
             Self::Unregistered { id, pubkey } => Opener {
                 name: id.to_string(),
                 pubkey: Some(pubkey.clone()),
@@ -126,6 +165,7 @@ impl Principal {
             Self::Operator => ("operator", None),
             Self::Approver(_) => ("approver", None),
             Self::Agent { id, .. } => ("agent", agents.agent(id).map(|agent| agent.mandate)),
+            Self::GatePass { id } => ("pass", agents.agent(id).map(|agent| agent.mandate)),
             Self::Unregistered { .. } => ("stranger", Some(DEFAULT_MANDATE.to_owned())),
             Self::Anonymous { .. } => ("anonymous", Some(DEFAULT_MANDATE.to_owned())),
         };
@@ -137,6 +177,7 @@ impl Principal {
 pub struct Authenticator {
     /// BLAKE3 of the token: hashes have one length for the constant-time comparison, and the token itself is not kept.
     token: [u8; 32],
+    guest_token: [u8; 32],
     audience: String,
     approvers: Arc<Approvers>,
     failures: Mutex<FailedAttempts>,
@@ -171,15 +212,17 @@ impl std::fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    pub fn new(token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
-        Self { token: digest(token), audience, approvers, failures: Mutex::default() }
+    pub fn new(token: &str, guest_token: &str, audience: String, approvers: Arc<Approvers>) -> Self {
+        let (token, guest_token) = (digest(token), digest(guest_token));
+        Self { token, guest_token, audience, approvers, failures: Mutex::default() }
     }
 
     pub(crate) fn audience(&self) -> &str {
         &self.audience
     }
 
-    /// Resolves the operator's token or an approver's. A valid token is always accepted, however many failures came before.
+    /// Resolves the operator's token, an approver's, or the guest token. A valid token is always accepted, however many
+    /// failures came before.
     pub(crate) fn check_token(&self, token: &str) -> Result<Principal, ApiError> {
         if bool::from(digest(token).ct_eq(&self.token)) {
             return Ok(Principal::Operator);
@@ -187,15 +230,44 @@ impl Authenticator {
         if let Some(approver) = self.approvers.by_token(token) {
             return Ok(Principal::Approver(approver));
         }
+        if bool::from(digest(token).ct_eq(&self.guest_token))
+            && let Some(guest) = anonymous()
+        {
+            return Ok(guest);
+        }
         Err(self.refuse("this is neither the operator's token, which is in run/token of the daemon's home, nor an approver's"))
     }
 
-    /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent.
+    /// Proves to the owner of a token, who has not sent it yet, that this daemon knows it and listens on `address`.
+    pub(crate) fn prove_daemon(
+        &self,
+        asked: &AuthDaemon,
+        address: SocketAddr,
+    ) -> Result<DaemonProof, ApiError> {
+        let nonce = hex::<32>(&asked.nonce).map(|_| &asked.nonce);
+        let nonce = nonce.ok_or_else(|| ApiError::params("nonce is 64 lowercase hex digits"))?;
+        let keys = std::iter::once(self.token).chain(self.approvers.token_hashes());
+        let is_meant = |key: &[u8; 32]| {
+            let hint = blake3::keyed_hash(key, TOKEN_HINT.as_bytes()).to_hex();
+            hint[..HINT_DIGITS] == asked.token_hint
+        };
+        let Some(key) = keys.into_iter().find(is_meant) else {
+            return Err(self.refuse("no token of this daemon is meant: check the address, and the token"));
+        };
+        let text = format!("{DAEMON_PROOF}\n{address}\n{nonce}\n");
+        let proof = blake3::keyed_hash(&key, text.as_bytes()).to_hex().to_string();
+        Ok(DaemonProof { address: address.to_string(), proof })
+    }
+
+    /// Checks that the owner of the key signed this connection's nonce, and resolves the key to its agent. An unknown key
+    /// alone admits nobody, because anyone can make one: the connection has a principal already (`is_admitted`), or is
+    /// refused.
     pub(crate) fn check_agent(
         &self,
         nonce: &str,
         proof: &AuthAgent,
         agents: &Agents,
+        is_admitted: bool,
     ) -> Result<Principal, ApiError> {
         let wrong = || {
             self.refuse("the signature does not prove this key: sign the text that docs/guide/rpc.md gives")
@@ -213,7 +285,11 @@ impl Authenticator {
         let pubkey = proof.public_key.clone();
         match agents.by_pubkey(&pubkey) {
             Some(agent) => Ok(Principal::Agent { id: agent.id, pubkey }),
-            None => Ok(Principal::Unregistered { id: unregistered_id(&pubkey)?, pubkey }),
+            None if is_admitted => Ok(Principal::Unregistered { id: unregistered_id(&pubkey)?, pubkey }),
+            None => Err(ApiError::new(
+                "unauthorized",
+                "this key is not in the roster: send the guest token in run/guest-token with auth.token first, or let the operator add the key",
+            )),
         }
     }
 
@@ -285,8 +361,8 @@ mod tests {
     fn wrong_tokens_are_refused_and_valid_ones_always_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Arc::new(Approvers::load(folder.path().join("approvers.json")).unwrap());
-        let token = approvers.add("alice", &[], |_| false).unwrap();
-        let authenticator = Authenticator::new("right", "log".into(), approvers);
+        let token = approvers.prepare("alice", &[], |_| false).and_then(|new| approvers.add(new)).unwrap();
+        let authenticator = Authenticator::new("right", "guest", "log".into(), approvers);
         assert!(
             matches!(authenticator.check_token(&token).unwrap(), Principal::Approver(alice) if alice.id == "alice")
         );
@@ -295,6 +371,7 @@ mod tests {
         }
         assert_eq!(authenticator.check_token("wrong").unwrap_err().code, "rate_limited");
         assert_eq!(authenticator.check_token("right").unwrap(), Principal::Operator);
+        assert_eq!(authenticator.check_token("guest").unwrap().tier(), PrincipalTier::Guest);
         for near in ["righ", "right ", "Right", ""] {
             assert!(authenticator.check_token(near).is_err(), "{near:?}");
         }

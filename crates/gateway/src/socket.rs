@@ -16,10 +16,10 @@ use tribune_sessions::session::{Subscription, TurnHandle};
 
 use crate::active_streams::{ActiveStream, ActiveStreams};
 use crate::api_types::{
-    AuthAgent, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
+    AuthAgent, AuthDaemon, AuthToken, Challenge, Following, SessionEvents, TurnResult, TurnRun, Unfollow,
 };
 use crate::calls::workspaces::WorkspaceLand;
-use crate::connection_limit::ConnectionSlot;
+use crate::connection_limit::{ConnectionSlot, TOO_MUCH_UNPROVEN};
 use crate::error::ApiError;
 use crate::gateway::{Gateway, Timeouts};
 use crate::principal::{Principal, hex};
@@ -118,6 +118,7 @@ impl Connection {
         let Timeouts { authenticate, slow_reader, .. } = self.gateway.limits.timeouts;
         let stopping = self.gateway.stopping.clone();
         let slot = Arc::clone(&self.slot);
+        slot.is_websocket();
         let end: Option<CloseFrame> = loop {
             let must_authenticate = self.principal.is_none();
             let idle_deadline = heard + idle;
@@ -131,6 +132,7 @@ impl Connection {
                 }
                 message = stream.next(), if self.late.len() < MAX_LATE => {
                     heard = Instant::now();
+                    slot.handled();
                     match message {
                         None => break None,
                         Some(Ok(message)) => self.received(message).await,
@@ -251,6 +253,14 @@ impl Connection {
                 Ok(auth) => self.authenticated(self.gateway.authenticator.check_token(&auth.token)),
                 Err(error) => Err(error),
             },
+            "auth.daemon" => match request.params::<AuthDaemon>() {
+                Ok(asked) => {
+                    let address = self.gateway.api.status.address;
+                    let proven = self.gateway.authenticator.prove_daemon(&asked, address);
+                    self.count_failure(proven).and_then(rpc::value)
+                }
+                Err(error) => Err(error),
+            },
             "auth.agent" => match request.params::<AuthAgent>() {
                 Ok(proof) => {
                     let checked = self.check_agent(&proof);
@@ -263,6 +273,9 @@ impl Connection {
                     return Answer::Now(Err(ApiError::unauthorized()));
                 };
                 let method = request.method.as_str();
+                if let Err(error) = self.gateway.guest_rate.take(&who) {
+                    return Answer::Now(Err(error));
+                }
                 if matches!(who, Principal::Approver(_)) && !methods::APPROVER_METHODS.contains(&method) {
                     let what = "an approver decides about calls and grants, and may do nothing else";
                     return Answer::Now(Err(ApiError::forbidden(what)));
@@ -294,7 +307,8 @@ impl Connection {
         // A nonce is good for one attempt.
         let nonce = self.nonce.take().filter(|nonce| hex::<32>(nonce).is_some());
         let nonce = nonce.ok_or_else(|| ApiError::params("ask for a challenge first: auth.challenge"))?;
-        self.gateway.authenticator.check_agent(&nonce, proof, &self.gateway.api.agents)
+        let is_admitted = self.principal.is_some();
+        self.gateway.authenticator.check_agent(&nonce, proof, &self.gateway.api.agents, is_admitted)
     }
 
     fn authenticated(&mut self, checked: Result<Principal, ApiError>) -> Result<Value, ApiError> {
@@ -306,17 +320,22 @@ impl Connection {
                 self.leases = Leases::default();
                 // An aborted task may end later; the stream it marked as active no longer counts.
                 self.active_streams = ActiveStreams::default();
-                self.slot.is_of(principal.standing());
+                self.slot.is_of(principal.tier());
                 let described = principal.describe(&self.gateway.api.agents);
                 self.principal = Some(principal);
                 rpc::value(described)
             }
-            Err(error) => {
-                self.gateway.metrics.auth_failed();
-                self.auth_failures += 1;
-                Err(error)
-            }
+            Err(error) => self.count_failure(Err(error)),
         }
+    }
+
+    /// Counts a failed attempt to authenticate.
+    fn count_failure<T>(&mut self, checked: Result<T, ApiError>) -> Result<T, ApiError> {
+        if checked.is_err() {
+            self.gateway.metrics.auth_failed();
+            self.auth_failures += 1;
+        }
+        checked
     }
 
     fn in_flight(&self) -> Result<(), ApiError> {
@@ -540,6 +559,12 @@ async fn send_all(
 /// The close frame for a WebSocket frame that could not be read.
 fn refusal(error: &axum::Error) -> CloseFrame {
     let text = error.to_string();
+    if text.contains(TOO_MUCH_UNPROVEN) {
+        return goodbye(
+            close_code::SIZE,
+            "a frame has at most 64 KiB before authentication, and from guests",
+        );
+    }
     if text.contains("too long") || text.contains("too big") || text.contains("too large") {
         return goodbye(close_code::SIZE, "the frame is larger than gateway.maxMessageBytes");
     }

@@ -4,6 +4,7 @@
 //! the calls that wait for a person, [`spend`] keeps budgets, [`tool_executor`] is how the tools are reached.
 
 pub mod approval;
+pub mod decider_log;
 pub mod event_buffer;
 pub mod gate;
 pub mod models;

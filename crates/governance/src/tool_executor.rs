@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use tribune_records::approval::action::{Files, TreeStamp};
 use tribune_records::outcome::{Access, ToolError, ToolRun};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
@@ -27,8 +29,17 @@ pub trait ToolExecutor: Send + Sync {
     /// Executes an allowed call. A client may follow its output on `terminal`. Dropping the future ends the command.
     async fn run(&self, admission: Admission, terminal: Option<Arc<Terminal>>) -> ToolRun;
 
-    /// What the result of a call depends on beside its input. Blocks on the disk.
-    fn dependencies(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies;
+    /// What the result of a call depends on beside its input. Blocks on the disk, until `stop` is cancelled.
+    fn dependencies(
+        &self,
+        ground: &WorkspaceRoots,
+        call: &ToolCall,
+        stop: &CancellationToken,
+    ) -> CallDependencies;
+
+    /// The files of a call that a grant is bound to; `None` if what the call runs is not known, so that no grant covers
+    /// it. Blocks on the disk.
+    fn granted_files(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<Files>;
 
     /// What a call would touch if the agent executed it itself, for its labels. Blocks on the disk.
     fn predict_access(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access>;
@@ -50,6 +61,10 @@ pub trait ToolExecutor: Send + Sync {
 pub struct CallDependencies {
     /// Paths, in the workspace or absolute, with the hash of their content.
     pub files: BTreeMap<String, String>,
+    /// What decides what a command runs and is not among the files, in words.
+    pub not_bound: Vec<String>,
+    /// The stamp of all files of the session's folders, if the command may run or load any of them.
+    pub tree: Option<TreeStamp>,
     /// The content of these files, where it is text within the size limits.
     pub texts: BTreeMap<String, String>,
     pub cwd: Option<String>,

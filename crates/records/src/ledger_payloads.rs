@@ -397,13 +397,19 @@ pub enum RunOutcome {
 
 /// The entity id for the changes in a session's sandbox.
 pub fn workspace_entity(session: &str) -> String {
-    format!("workspace:{session}")
+    format!("{WORKSPACE_ENTITIES}{session}")
 }
+
+/// The prefix of the entity ids for the changes in sandboxes.
+pub const WORKSPACE_ENTITIES: &str = "workspace:";
 
 /// The landing or discarding of changes in a sandbox. The entry for a landing has the verdict that allowed it as its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum WorkspaceRecord {
+    /// Files of the folder have the labels of the sandbox from now on, because its changes are about to land there, or
+    /// because it wrote there itself. Their names are hashed.
+    Labelled { wrote: Vec<LabelRecord> },
     /// Changes were landed in the folder.
     Landed {
         landed: u64,

@@ -4,6 +4,7 @@
 
 pub mod agents;
 pub mod approval;
+pub mod deciders;
 pub mod egress_labels;
 pub mod exec;
 pub mod ledger_payloads;

@@ -235,6 +235,13 @@ pub fn validate_root(what: &str, folder: &str, home: &Path) -> Result<PathBuf, S
             "`{what}` holds Tribune's own home or is in it, where no agent works: name a folder of your project"
         ));
     }
+    let exists = |path: &Path| path.symlink_metadata().is_ok();
+    if let Some(other) = tribune_contract::tribune_home_around(&found, exists) {
+        let other = other.display();
+        return Err(format!(
+            "`{what}` is a home of Tribune or in one (`{other}`): name a folder of your project"
+        ));
+    }
     Ok(found)
 }
 

@@ -6,6 +6,9 @@
 /// The start of a placeholder for a removed secret.
 pub(crate) const PLACEHOLDER_START: &[u8] = b"[redacted:";
 
+/// How far a matcher looks back for the command or the header that a value belongs to.
+const MOST_CONTEXT: usize = 384;
+
 /// A set of byte kinds.
 #[derive(Clone, Copy)]
 pub(crate) struct ByteClass(u16);
@@ -135,6 +138,18 @@ impl<'a> InputText<'a> {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let rest = &rest[..rest.len().min(most)];
         &rest[..rest.iter().position(|byte| !is_in(*byte)).unwrap_or(rest.len())]
+    }
+
+    /// The text before `at` on its line, as far as a matcher may look back. A line that ends with a backslash goes on. Nothing
+    /// before a placeholder is in it: removing a secret must not bring text from before it into view.
+    pub(crate) fn context_before(self, at: usize) -> &'a [u8] {
+        let mut context = &self.bytes[at.saturating_sub(MOST_CONTEXT)..at];
+        if let Some(placeholder) = memchr::memmem::rfind(context, PLACEHOLDER_START) {
+            context = &context[placeholder..];
+        }
+        let is_end = |newline: &usize| !context[..*newline].ends_with(b"\\");
+        let line = memchr::memrchr_iter(b'\n', context).find(is_end);
+        line.map_or(context, |newline| &context[newline + 1..])
     }
 
     /// How many bytes of a class precede `at`, counted up to `most`.

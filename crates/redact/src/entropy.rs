@@ -49,6 +49,17 @@ pub(crate) fn is_password(run: &[u8]) -> bool {
         && run.iter().any(|byte| byte.is_ascii_digit() || b"!#%^*?+@~=|$".contains(byte))
 }
 
+/// Whether a value of letters alone has capitals and lower-case letters in no order. Words in `CamelCase` have two lower-case
+/// letters behind each capital.
+pub(crate) fn is_mixed_case(run: &[u8]) -> bool {
+    let starts_no_word = |three: &&[u8]| {
+        three[0].is_ascii_uppercase() && !(three[1].is_ascii_lowercase() && three[2].is_ascii_lowercase())
+    };
+    run.len() >= 8
+        && run.iter().filter(|byte| byte.is_ascii_lowercase()).count() >= 2
+        && run.windows(3).filter(starts_no_word).count() >= 2
+}
+
 /// A change of kind between two adjacent characters.
 #[derive(PartialEq, Eq)]
 enum KindChange {

@@ -27,6 +27,11 @@ pub(crate) fn alnum(count: usize) -> String {
     cycle("aB3dE5fG7h", count)
 }
 
+/// Begins like no other fake, because short passwords would be found in longer texts.
+fn password(count: usize) -> String {
+    cycle("h7Gf5Ed3Ba", count)
+}
+
 fn token(count: usize) -> String {
     cycle("aB3_dE5-fG7h", count)
 }
@@ -303,5 +308,28 @@ fn others() -> Vec<(&'static str, &'static str, String, &'static str)> {
         ("password", "Server=db;Uid=sa;Pwd=", "hunter[r]x9z".to_owned(), ";"),
         ("password", "Server=db;User Id=sa;Password=", "correct".to_owned(), ";Encrypt=yes"),
         ("password", "mysql --password=", "hünter2x9z".to_owned(), ""),
+        ("password", "SMTP_PASS=", password(12), ""),
+        ("password", "smtp_pass: ", password(12), ""),
+        ("password", "\"dbPass\": \"", password(12), "\""),
+        ("password", "--mail-pass ", password(12), ""),
+        ("password", "curl -u user:", "correct".to_owned(), " https://h.example"),
+        ("password", "curl -sSu 'user:", "/x/y1z2w3".to_owned(), "' https://h.example"),
+        ("password", "curl https://h.example \\\n  --user \"a.b@c:", password(8), "\""),
+        ("password", "curl --proxy-user=x:", password(8), ""),
+        ("password", "[\"curl\", \"-u\", \"x:", password(8), "\"]"),
+        ("password", "curl -u ", alnum(32), ": https://h.example"),
+        ("cookie", "Set-Cookie: sessionid=", cycle("a3bcd5ef7g", 32), "; Path=/; HttpOnly"),
+        ("cookie", "set-cookie: id=", alnum(24), "; Path=/"),
+        ("cookie", "Cookie: theme=dark; uid=", hex(32), "; lang=en"),
+        ("cookie", "\"cookie\": \"a=1; uid=", hex(32), "\""),
+        ("cookie", "curl -b 'uid=", hex(32), "'"),
+        ("cookie", "curl --cookie uid=", hex(32), ""),
+        ("cookie", "JSESSIONID=", upper(32), ""),
+        ("cookie", "PHPSESSID=", cycle("a3bcd5ef7g", 26), ""),
+        ("cookie", "PHPSESSID\t", cycle("a3bcd5ef7g", 26), ""),
+        ("cookie", "ASP.NET_SessionId=", cycle("a3bcd5ef7g", 24), ""),
+        ("cookie", "connect.sid=", format!("s%3A{}.{}", token(32), base64(43)), ""),
+        ("cookie", "_app_session=", base64(64), ""),
+        ("cookie", "https://h.example/a;jsessionid=", upper(32), "?x=1"),
     ]
 }

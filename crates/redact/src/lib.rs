@@ -13,6 +13,8 @@
 
 mod bytes;
 mod contact;
+mod cookies;
+mod curl;
 mod entropy;
 mod exact_values;
 mod json;
@@ -32,6 +34,8 @@ mod url;
 pub mod fakes;
 #[cfg(test)]
 mod ordinary_tests;
+#[cfg(test)]
+mod recall_tests;
 
 pub use exact_values::MIN_EXACT_VALUE_BYTES;
 pub use redactor::Redactor;

@@ -1,4 +1,4 @@
-//! Values after a name that says that they are secret: `api_key = "…"`, `--token …`, `"password":"…"`.
+//! Values after a name that says that they are secret: `api_key = "…"`, `--token …`, `"password":"…"`, `JSESSIONID=…`.
 //!
 //! The name alone is not enough, because code and prose follow such names far more often than secrets. The value must
 //! look random; a password must have more than letters. A password of letters only is found in a connection string and
@@ -25,6 +25,12 @@ enum NameKind {
     /// The same, but only after one of [`SECRET_KEYS`]: `api_key` matches, `cache_key` does not.
     Key,
     Password,
+    /// The same where the name is the last word of a longer one: `smtp_pass` and `dbPass` match, `bypass` does not.
+    PasswordSuffix,
+    /// A session cookie of a well-known name.
+    SessionCookie,
+    /// A session cookie if `=` follows: other separators have identifiers behind such a name.
+    SessionWord,
 }
 
 pub(crate) const NAMES: &[SecretName] = &[
@@ -48,6 +54,55 @@ pub(crate) const NAMES: &[SecretName] = &[
     name("ASSPHRASE", Some(b'p'), NameKind::Password),
     name("wd", Some(b'p'), NameKind::Password),
     name("WD", Some(b'p'), NameKind::Password),
+    name("ass", Some(b'p'), NameKind::PasswordSuffix),
+    name("ASS", Some(b'p'), NameKind::PasswordSuffix),
+    name("SESSID", None, NameKind::SessionCookie),
+    name("SESSIONID", None, NameKind::SessionCookie),
+    name("NET_SessionId", None, NameKind::SessionCookie),
+    name("connect.sid", None, NameKind::SessionCookie),
+    name("essionid", Some(b's'), NameKind::SessionWord),
+    name("essionId", Some(b's'), NameKind::SessionWord),
+    name("ession", Some(b's'), NameKind::SessionWord),
+];
+
+/// Words before `pass` that make it something else than a password.
+const OTHER_PASSES: [&[u8]; 36] = [
+    b"all",
+    b"analysis",
+    b"back",
+    b"backward",
+    b"band",
+    b"by",
+    b"codegen",
+    b"color",
+    b"compute",
+    b"depth",
+    b"did",
+    b"does",
+    b"final",
+    b"first",
+    b"forward",
+    b"high",
+    b"last",
+    b"lighting",
+    b"low",
+    b"main",
+    b"multi",
+    b"must",
+    b"next",
+    b"one",
+    b"opt",
+    b"post",
+    b"pre",
+    b"render",
+    b"second",
+    b"shader",
+    b"shadow",
+    b"should",
+    b"single",
+    b"test",
+    b"tests",
+    b"two",
 ];
 
 /// The words that precede `key` if the value is secret.
@@ -70,6 +125,9 @@ const SECRET_KEYS: [&str; 14] = [
 
 /// The longest of them with its separator before `key`.
 const LONGEST_KEY: usize = 13;
+
+/// The longest indentation of a line in a file of settings.
+const MOST_INDENT: usize = 32;
 
 /// The longest command-line option.
 const LONGEST_OPTION: usize = 32;
@@ -112,30 +170,95 @@ impl SecretName {
         if self.kind == NameKind::Key && !is_secret_key(input, start) {
             return Err(NoMatch::Never);
         }
-        let separator = separator(input, after, is_option(input, start))?;
+        let separator = match self.kind {
+            // A file of cookies has tabs between its columns.
+            NameKind::SessionCookie if input.byte(after, after)? == Some(b'\t') => {
+                Separator { end: after + 1, is_bare_equals: false }
+            }
+            _ => separator(input, after, is_option(input, start))?,
+        };
+        let is_apart = match self.kind {
+            NameKind::SessionWord => separator.is_bare_equals && is_session_word(input, start),
+            NameKind::PasswordSuffix => is_password_suffix(input, start, after, &separator),
+            NameKind::Secret | NameKind::Key | NameKind::Password | NameKind::SessionCookie => true,
+        };
+        if !is_apart {
+            return Err(NoMatch::Never);
+        }
         let at = skip_scheme(input, separator.end)?;
         match self.kind {
             NameKind::Secret | NameKind::Key => {
                 let end = input.passes(at, ByteClass::HEADER, entropy::SAMPLE_BYTES, entropy::is_random)?;
                 Ok(Core { start: at, end, kind: "secret", tail: Tail::Header })
             }
-            NameKind::Password => {
+            NameKind::SessionCookie | NameKind::SessionWord => {
+                let end = input.passes(at, ByteClass::HEADER, entropy::SAMPLE_BYTES, entropy::is_random)?;
+                Ok(Core { start: at, end, kind: "cookie", tail: Tail::Header })
+            }
+            NameKind::Password | NameKind::PasswordSuffix => {
+                let quote = |byte: u8| matches!(byte, b'"' | b'\'');
+                let is_literal = separator.is_bare_equals || input.byte_before(at).is_some_and(quote);
                 let in_connection = separator.is_bare_equals && is_in_connection(input, start);
-                password(input, at, in_connection)
+                let found = password(input, at, is_literal, in_connection)?;
+                if self.kind == NameKind::PasswordSuffix && input.byte(found.end, at)? == Some(b'(') {
+                    // A call of a function is code.
+                    return Err(NoMatch::Never);
+                }
+                Ok(found)
             }
         }
     }
 }
 
-fn password(input: InputText<'_>, at: usize, in_connection: bool) -> MatchResult<Core> {
+fn password(input: InputText<'_>, at: usize, is_literal: bool, in_connection: bool) -> MatchResult<Core> {
     // A path, a variable or a placeholder.
     if let Some(b'$' | b'/' | b'.' | b'~' | b'[') = input.byte(at, at)? {
         return Err(NoMatch::Never);
     }
     let end = input.passes(at, ByteClass::PLAIN_VALUE, entropy::SAMPLE_BYTES, |run| {
-        entropy::is_password(run) || in_connection && run.len() >= 4
+        entropy::is_password(run)
+            || is_literal && entropy::is_mixed_case(run)
+            || in_connection && run.len() >= 4
     })?;
     Ok(Core { start: at, end, kind: "password", tail: Tail::Value })
+}
+
+/// Whether `pass` at `at` ends a name such as `smtp_pass`, or is one by itself.
+fn is_password_suffix(input: InputText<'_>, at: usize, after: usize, separator: &Separator) -> bool {
+    let before = &input.bytes[..at];
+    let is_camel = input.bytes[at] == b'P' && input.bytes[at + 1] == b'a';
+    match before.last() {
+        Some(b'_' | b'-' | b'.') => !ends_with_other(&before[..at - 1]),
+        Some(letter) if is_camel && (letter.is_ascii_lowercase() || letter.is_ascii_digit()) => {
+            !ends_with_other(before)
+        }
+        Some(letter) if letter.is_ascii_alphanumeric() => false,
+        // By itself it is a name in quotes, or of an assignment, or of a line in a file of settings.
+        Some(b'"' | b'\'') => input.bytes[after..].starts_with(&before[at - 1..]),
+        _ if separator.is_bare_equals => true,
+        _ => {
+            let line = input.context_before(at);
+            let is_indent = |byte: &u8| matches!(byte, b' ' | b'\t' | b'-');
+            input.bytes[at] == b'p' && line.len() < MOST_INDENT && line.iter().all(is_indent)
+        }
+    }
+}
+
+/// Whether a name's part before `pass` ends with one of [`OTHER_PASSES`].
+fn ends_with_other(before: &[u8]) -> bool {
+    let text = &before[before.len().saturating_sub(LONGEST_OPTION)..];
+    // The last word of `myDepth` begins with its capital.
+    let start = text.iter().rposition(|byte| !byte.is_ascii_alphanumeric()).map_or(0, |at| at + 1);
+    let word = &text[start..];
+    let is_camel = word.iter().any(u8::is_ascii_lowercase);
+    let capital = word.iter().rposition(u8::is_ascii_uppercase).filter(|_| is_camel);
+    let word = &word[capital.unwrap_or(0)..];
+    OTHER_PASSES.iter().any(|other| word.eq_ignore_ascii_case(other))
+}
+
+/// Whether the word that begins at `at` is not the end of a longer one. `jsessionid` is what servers put into addresses.
+fn is_session_word(input: InputText<'_>, at: usize) -> bool {
+    input.byte_before(at).is_none_or(|before| !before.is_ascii_alphanumeric() || before == b'j')
 }
 
 fn is_secret_key(input: InputText<'_>, at: usize) -> bool {

@@ -120,6 +120,8 @@ fn sources_of_this_crate_contain_no_secret() {
         include_str!("prefixes.rs"),
         include_str!("structured_tokens.rs"),
         include_str!("named_values.rs"),
+        include_str!("cookies.rs"),
+        include_str!("curl.rs"),
         include_str!("redactor_tests.rs"),
     ] {
         let first = Redactor::new().first_secret(source);
@@ -151,6 +153,12 @@ fn long_hostile_texts_finish() {
         "aaaaaaaa",
         "\\\"",
         "[redacted:",
+        "; a=",
+        "curl -u a:",
+        " -u u ",
+        "cookie: ",
+        "smtp_pass: ",
+        "session=",
     ];
     let key = format!("-----BEGIN {} KEY-----", "PRIVATE");
     let redactor = Redactor::new().with_exact_values(vec!["aaaaaaaa".to_owned()]).with_emails().with_phones();
@@ -198,6 +206,12 @@ pub(crate) fn pieces() -> impl Strategy<Value = String> {
         "api_key",
         "token",
         "Bearer ",
+        "curl ",
+        " -u ",
+        "Cookie: ",
+        "; a=",
+        "_pass",
+        "sessionid",
         "-----BEGIN ",
         "-----END ",
         "PRIVATE KEY-----",

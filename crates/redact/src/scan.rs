@@ -14,7 +14,7 @@ use crate::partial_match::LiteralSet;
 use crate::prefixes::{KeyPrefix, PREFIXES};
 use crate::secret::{Core, Secret};
 use crate::tail_ends::TailEnds;
-use crate::{contact, pem, structured_tokens, url};
+use crate::{contact, cookies, curl, pem, structured_tokens, url};
 
 /// Which contact data is redacted too.
 #[derive(Clone, Copy, Default)]
@@ -43,6 +43,8 @@ enum Anchor {
     Bearer,
     Basic,
     Name(SecretName),
+    Curl,
+    Cookie,
     ExactValue(EncodedValue),
 }
 
@@ -74,6 +76,8 @@ fn shapes() -> Vec<(&'static str, Anchor)> {
         (url::ANCHOR, Anchor::Url),
     ]);
     all.extend(NAMES.iter().map(|name| (name.anchor, Anchor::Name(*name))));
+    all.extend(curl::ANCHORS.map(|anchor| (anchor, Anchor::Curl)));
+    all.push((cookies::ANCHOR, Anchor::Cookie));
     all
 }
 
@@ -83,7 +87,14 @@ impl Anchor {
         match self {
             Self::Prefix(prefix) => !prefix.is_label,
             Self::Jwt | Self::Pem | Self::Telegram | Self::ExactValue(_) => true,
-            Self::Discord | Self::Mailchimp | Self::Url | Self::Bearer | Self::Basic | Self::Name(_) => false,
+            Self::Discord
+            | Self::Mailchimp
+            | Self::Url
+            | Self::Bearer
+            | Self::Basic
+            | Self::Name(_)
+            | Self::Curl
+            | Self::Cookie => false,
         }
     }
 
@@ -108,6 +119,8 @@ impl Anchor {
             Self::Bearer => structured_tokens::bearer(input, end),
             Self::Basic => structured_tokens::basic(input, end),
             Self::Name(name) => name.value(input, start),
+            Self::Curl => curl::password(input, start, end),
+            Self::Cookie => cookies::value(input, start),
             Self::ExactValue(value) => value.secret(input, start),
         }
     }

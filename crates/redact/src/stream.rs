@@ -10,7 +10,7 @@ use crate::secret::OpenTail;
 use crate::tail_ends::TailEnds;
 
 /// How many bytes of the emitted text are kept. No matcher looks back further than this from the start of a secret.
-const LOOK_BACK: usize = 256;
+const LOOK_BACK: usize = 512;
 
 /// Redacts one stream. Made by [`Redactor::stream`].
 #[derive(Debug)]

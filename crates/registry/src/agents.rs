@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use tribune_records::deciders::Decider;
 use tribune_runtime::AgentId;
 
 use super::roster::{Roster, RosterAgent, RosterError};
@@ -43,6 +44,16 @@ impl Agents {
     /// In the order of the file.
     pub fn all(&self) -> Vec<RosterAgent> {
         self.roster().iter().cloned().collect()
+    }
+
+    /// All agents, as entries about changes name them.
+    pub fn deciders(&self) -> Vec<Decider> {
+        self.roster().iter().map(RosterAgent::decider).collect()
+    }
+
+    /// Whether an agent could be added. Nothing is changed.
+    pub fn check(&self, agent: &RosterAgent) -> Result<(), RosterError> {
+        self.roster().check(agent)
     }
 
     /// Adds an agent to the file and to the shared roster.

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tribune_records::approval::approver::{Approver, OPERATOR, Roles};
+use tribune_records::deciders::{Decider, DeciderKind};
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
 
@@ -106,13 +107,25 @@ impl Approvers {
         found
     }
 
-    /// Adds an approver and returns the token, which cannot be shown again. Blocks on the disk.
-    pub fn add(
+    /// All approvers, as entries about changes name them.
+    pub fn deciders(&self) -> Vec<Decider> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Line::decider).collect()
+    }
+
+    /// The BLAKE3 hashes of all tokens.
+    pub fn token_hashes(&self) -> Vec<[u8; 32]> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let hash = |line: &Line| blake3::Hash::from_hex(&line.token_hash).ok().map(blake3::Hash::into);
+        lines.iter().filter_map(hash).collect()
+    }
+
+    /// Checks an approver that is to be added, and makes its token. Nothing is changed.
+    pub fn prepare(
         &self,
         id: &str,
         roles: &[String],
         is_agent: impl Fn(&str) -> bool,
-    ) -> Result<String, ApproversError> {
+    ) -> Result<NewApprover, ApproversError> {
         for name in std::iter::once(id).chain(roles.iter().map(String::as_str)) {
             if !is_name(name) {
                 return Err(ApproversError::Name(name.chars().take(MAX_NAME_BYTES).collect()));
@@ -124,11 +137,10 @@ impl Approvers {
         if is_agent(id) {
             return Err(ApproversError::Agent(id.to_owned()));
         }
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.iter().any(|line| line.id == id) {
+        if self.knows(id) {
             return Err(ApproversError::Taken(id.to_owned()));
         }
-        if lines.len() >= MAX_APPROVERS || roles.len() > MAX_ROLES {
+        if self.list().len() >= MAX_APPROVERS || roles.len() > MAX_ROLES {
             return Err(ApproversError::TooMany);
         }
         let mut bytes = [0_u8; 32];
@@ -137,8 +149,22 @@ impl Approvers {
             .chars()
             .chain(bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).map(char::from))
             .collect();
+        let line = Line { id: id.to_owned(), roles: roles.to_vec(), token_hash: hash(&token) };
+        Ok(NewApprover { line, token })
+    }
+
+    /// Adds an approver and returns its token, which cannot be shown again. Blocks on the disk.
+    pub fn add(&self, new: NewApprover) -> Result<String, ApproversError> {
+        let NewApprover { line, token } = new;
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.iter().any(|known| known.id == line.id) {
+            return Err(ApproversError::Taken(line.id));
+        }
+        if lines.len() >= MAX_APPROVERS {
+            return Err(ApproversError::TooMany);
+        }
         let mut changed = lines.clone();
-        changed.push(Line { id: id.to_owned(), roles: roles.to_vec(), token_hash: hash(&token) });
+        changed.push(line);
         changed.sort_by(|a, b| a.id.cmp(&b.id));
         self.replace(&changed)?;
         *lines = changed;
@@ -164,9 +190,33 @@ impl Approvers {
     }
 }
 
+/// An approver that is not added yet.
+pub struct NewApprover {
+    line: Line,
+    token: String,
+}
+
+impl NewApprover {
+    pub fn decider(&self) -> Decider {
+        self.line.decider()
+    }
+}
+
+impl std::fmt::Debug for NewApprover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewApprover").field("id", &self.line.id).finish_non_exhaustive()
+    }
+}
+
 impl Line {
     fn approver(&self) -> Approver {
         Approver { id: self.id.clone(), roles: Roles::These(self.roles.clone()) }
+    }
+
+    fn decider(&self) -> Decider {
+        let Self { id, roles, token_hash } = self;
+        let fingerprint = crate::fingerprint(format!("{id}\n{}\n{token_hash}", roles.join(",")).as_bytes());
+        Decider { kind: DeciderKind::Approver, id: id.clone(), roles: roles.clone(), fingerprint }
     }
 }
 
@@ -183,12 +233,21 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn add(
+        approvers: &Approvers,
+        id: &str,
+        roles: &[String],
+        is_agent: impl Fn(&str) -> bool,
+    ) -> Result<String, ApproversError> {
+        approvers.prepare(id, roles, is_agent).and_then(|new| approvers.add(new))
+    }
+
     #[test]
     fn a_token_survives_a_restart_and_is_never_stored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("approvers.json");
         let approvers = Approvers::load(path.clone()).unwrap();
-        let token = approvers.add("alice", &["security".to_owned()], |_| false).unwrap();
+        let token = add(&approvers, "alice", &["security".to_owned()], |_| false).unwrap();
         assert!(!std::fs::read_to_string(&path).unwrap().contains(&token));
         let again = Approvers::load(path).unwrap();
         let alice = again.by_token(&token).unwrap();
@@ -204,15 +263,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let approvers = Approvers::load(folder.path().join("approvers.json")).unwrap();
         for name in ["", "Al", "a b", &"x".repeat(65)] {
-            assert!(matches!(approvers.add(name, &[], |_| false), Err(ApproversError::Name(_))), "{name}");
+            assert!(matches!(add(&approvers, name, &[], |_| false), Err(ApproversError::Name(_))), "{name}");
         }
-        assert!(matches!(approvers.add(OPERATOR, &[], |_| false), Err(ApproversError::Operator(_))));
+        assert!(matches!(add(&approvers, OPERATOR, &[], |_| false), Err(ApproversError::Operator(_))));
         assert!(matches!(
-            approvers.add("al", &[OPERATOR.to_owned()], |_| false),
+            add(&approvers, "al", &[OPERATOR.to_owned()], |_| false),
             Err(ApproversError::Operator(_))
         ));
-        assert!(matches!(approvers.add("main", &[], |_| true), Err(ApproversError::Agent(_))));
-        approvers.add("bob", &[], |_| false).unwrap();
-        assert!(matches!(approvers.add("bob", &[], |_| false), Err(ApproversError::Taken(_))));
+        assert!(matches!(add(&approvers, "main", &[], |_| true), Err(ApproversError::Agent(_))));
+        add(&approvers, "bob", &[], |_| false).unwrap();
+        assert!(matches!(add(&approvers, "bob", &[], |_| false), Err(ApproversError::Taken(_))));
     }
 }

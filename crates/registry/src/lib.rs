@@ -21,7 +21,7 @@ use tribune_storage::home::Home;
 use crate::profiles::Profiles;
 
 pub use agents::Agents;
-pub use approvers::{Approvers, ApproversError};
+pub use approvers::{Approvers, ApproversError, NewApprover};
 pub use board::{Board, BoardError};
 pub use mailbox::{Mailbox, MailboxError, MailboxMessage, Sent};
 pub use roster::{DEFAULT_ROSTER, Roster, RosterAgent, RosterError};
@@ -37,6 +37,11 @@ pub const BACKENDS: [&str; 4] = [rehearsal::BACKEND, native::BACKEND, acp::BACKE
 
 /// The backends that run CLI agents, each with a profile.
 pub const CLI_BACKENDS: [&str; 2] = [acp::BACKEND, claude_code::BACKEND];
+
+/// The hash of a line that entries about it have.
+fn fingerprint(line: &[u8]) -> String {
+    blake3::hash(line).to_hex()[..32].to_owned()
+}
 
 /// Whether agents of a backend use a configured model.
 pub fn asks_a_model(backend: &str) -> bool {

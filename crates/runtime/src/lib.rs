@@ -6,6 +6,7 @@
 //! What it does not do: judge or record a call (the host's toolbox does), run CLI agents (`tribune-cli-agents`), or keep
 //! anything on disk.
 
+pub mod call_id;
 pub mod content;
 pub mod error;
 pub mod event;

@@ -15,7 +15,7 @@ pub struct SessionTerms {
     pub backend: String,
     pub model: Option<String>,
     pub mode: SessionMode,
-    /// The key that the agent proved, if it did.
+    /// The key that the agent proved, or `pass` if it came with a gate pass; `None` for other openers.
     pub pubkey: Option<String>,
     /// The name of the mandate that it acts under.
     pub mandate: String,

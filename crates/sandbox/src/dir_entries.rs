@@ -40,8 +40,18 @@ pub(crate) fn read_entries(folder: &OwnedFd) -> rustix::io::Result<Vec<DirEntry>
     Ok(entries)
 }
 
-/// Files in a repository's folder through which git finds what it executes.
-const GIT_CONTROL_FILES: [&str; 5] = ["config", "config.worktree", "hooks", "commondir", "gitdir"];
+/// What git executes in a repository's folder, and the files through which it finds more: settings, hooks, other folders,
+/// and the state with which an interrupted rebase, `am` or cherry-pick continues.
+const GIT_CONTROL_FILES: [&str; 8] = [
+    "config",
+    "config.worktree",
+    "hooks",
+    "commondir",
+    "gitdir",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+];
 
 /// Returns whether git finds what it executes through this entry: one of [`GIT_CONTROL_FILES`] in a repository's folder,
 /// whatever its name, or a `.git` that points to another folder.

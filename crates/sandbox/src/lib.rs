@@ -18,6 +18,7 @@ mod isolation;
 mod self_test;
 mod sys;
 pub mod unsandboxed;
+mod wiping_allocator;
 mod wire;
 pub mod workspace;
 
@@ -32,3 +33,4 @@ pub use host::{
 };
 pub use isolation::Isolation;
 pub use self_test::{SelfTest, SelfTestError, self_test};
+pub use wiping_allocator::WipingAllocator;

@@ -1,4 +1,4 @@
-//! The few system calls without a safe wrapper. This is the only module of the crate with `unsafe`.
+//! The few system calls without a safe wrapper. Only this module and the allocator have `unsafe`.
 //!
 //! Every function here is safe to call from a process with one thread, which the entering half is. Functions that the
 //! host half uses with its many threads say so.

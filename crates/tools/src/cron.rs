@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
 use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
+use tribune_redact::Redactor;
 use tribune_runtime::{AgentId, SessionKey, ToolSpec};
 
 use super::input::Input;
@@ -53,6 +54,8 @@ pub(super) struct Asking<'a> {
     pub(super) agent: &'a AgentId,
     pub(super) session: Option<&'a SessionKey>,
     pub(super) now: Timestamp,
+    /// Removes secrets from texts: the schedules are read by every later session.
+    pub(super) redactor: &'a Redactor,
 }
 
 pub(super) fn spec() -> ToolSpec {
@@ -151,6 +154,10 @@ fn add(
     trail: &AccessLog,
 ) -> ToolAnswer {
     let id = match id {
+        Some(id) if asking.redactor.contains_secret(&id) => {
+            let sentence = "the id looks like a secret, which is not kept: choose another id";
+            return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
+        }
         Some(id) => id,
         None => fresh_id()?[..8].to_owned(),
     };
@@ -162,6 +169,7 @@ fn add(
         ToolError::new(ToolErrorCode::InvalidInput, sentence)
     })?;
     trail.write(Resource::Schedule(id.clone()))?;
+    let text = asking.redactor.redact(&text).into_owned();
     file.change(|schedules| {
         let schedule = Schedule {
             id: id.clone(),

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
 use tribune_governance::gate::Admission;
 use tribune_governance::turn::{CallDependencies, ToolExecutor};
+use tribune_records::approval::action::Files;
 use tribune_records::outcome::{Access, ToolError, ToolRun};
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::{SessionKey, Terminal, ToolCall, ToolSpec};
@@ -32,8 +34,17 @@ impl ToolExecutor for HostTools {
         self.run_followed(admission, terminal).await
     }
 
-    fn dependencies(&self, ground: &WorkspaceRoots, call: &ToolCall) -> CallDependencies {
-        self.dependencies_of(ground, call)
+    fn dependencies(
+        &self,
+        ground: &WorkspaceRoots,
+        call: &ToolCall,
+        stop: &CancellationToken,
+    ) -> CallDependencies {
+        self.dependencies_of(ground, call, stop)
+    }
+
+    fn granted_files(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Option<Files> {
+        self.granted_files_of(ground, call)
     }
 
     fn predict_access(&self, ground: &WorkspaceRoots, call: &ToolCall) -> Vec<Access> {

@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use cron::Asking;
 use hide_rules::HideRules;
+use memory::MemoryOwner;
 use request::{OnDisk, Request};
 use send_message::Post;
 use serde_json::Value;
@@ -53,6 +54,7 @@ use tribune_records::outcome::ToolErrorCode;
 use tribune_records::outcome::ToolRun;
 use tribune_records::outcome::{AccessLog, ToolAnswer};
 use tribune_records::workspace_roots::WorkspaceRoots;
+use tribune_redact::Redactor;
 use tribune_registry::Mailbox;
 use tribune_runtime::{AgentId, SessionKey, Terminal, ToolSpec};
 use tribune_storage::clock::Clock;
@@ -60,7 +62,7 @@ use workspace_dir::Workspace;
 
 use crate::mcp::McpServers;
 pub use exec::{
-    Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits, SandboxedLauncher,
+    Captured, Ended, Exited, FileView, Folder, Launch, LaunchError, Launcher, Limits, SandboxedLauncher,
     UnsandboxedLauncher,
 };
 pub use gateway_status::StatusReport;
@@ -114,6 +116,7 @@ pub struct HostTools {
     socket_service: Option<SessionSocketService>,
     mcp: Option<Arc<McpServers>>,
     hidden: Arc<HideRules>,
+    redactor: Arc<Redactor>,
 }
 
 /// Returns the folder that a session works in, and creates an agent's own workspace if it is missing. No part of the
@@ -143,7 +146,13 @@ impl HostTools {
             socket_service: None,
             mcp: None,
             hidden: Arc::default(),
+            redactor: Arc::new(Redactor::new()),
         }
+    }
+
+    /// Sets what removes secrets from text that is kept outside of workspaces. Without it, secrets are known by shape alone.
+    pub fn with_redactor(self, redactor: Arc<Redactor>) -> Self {
+        Self { redactor, ..self }
     }
 
     pub fn with_launcher(self, launcher: Arc<dyn Launcher>) -> Self {
@@ -307,9 +316,12 @@ impl HostTools {
             OnDisk::Edit(edit) => at(edit.path()).and_then(|(folder, trail)| edit.run(&folder, &trail)),
             OnDisk::SendMessage(message) => message.run(agent, &post, trail),
             OnDisk::Message(message) => message.run(agent, &self.home, &post, trail),
-            OnDisk::Memory(memory) => memory.run(&self.home, agent, now, trail),
+            OnDisk::Memory(memory) => {
+                memory.run(&self.home, &MemoryOwner { agent, now, redactor: &self.redactor }, trail)
+            }
             OnDisk::Cron(cron) => {
-                cron.run(&Asking { agent, session: Some(session), now }, &self.schedules, trail)
+                let asking = Asking { agent, session: Some(session), now, redactor: &self.redactor };
+                cron.run(&asking, &self.schedules, trail)
             }
         }
     }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tribune_ledger::Timestamp;
 use tribune_records::outcome::{AccessLog, Resource, ToolAnswer, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
+use tribune_redact::Redactor;
 use tribune_runtime::{AgentId, ToolSpec};
 
 use super::input::Input;
@@ -44,6 +45,15 @@ pub(super) enum Memory {
     Set(String, String),
     List,
     Delete(String),
+}
+
+/// Whose memory it is, and how it is written.
+#[derive(Debug)]
+pub(super) struct MemoryOwner<'a> {
+    pub(super) agent: &'a AgentId,
+    pub(super) now: Timestamp,
+    /// Removes secrets from values: the files are read by every later session.
+    pub(super) redactor: &'a Redactor,
 }
 
 /// The content of a file.
@@ -93,22 +103,28 @@ impl Memory {
         }
     }
 
-    pub(super) fn run(&self, home: &Path, agent: &AgentId, now: Timestamp, trail: &AccessLog) -> ToolAnswer {
-        let folder = workspace_dir::own_folder(home, agent, "memory")?;
+    pub(super) fn run(&self, home: &Path, owner: &MemoryOwner<'_>, trail: &AccessLog) -> ToolAnswer {
+        let folder = workspace_dir::own_folder(home, owner.agent, "memory")?;
         match self {
             Self::Get(key) => {
                 trail.read(Resource::Memory(key.clone()))?;
                 get(&folder, key)
             }
             Self::Set(key, value) => {
+                if owner.redactor.contains_secret(key) {
+                    let sentence = "the key looks like a secret, which is not kept: choose another key";
+                    return Err(ToolError::new(ToolErrorCode::InvalidInput, sentence));
+                }
                 let keys = keys(&folder)?;
                 if !keys.contains(key) && keys.len() >= MAX_KEYS {
                     let sentence = format!("there are {MAX_KEYS} keys already: delete one first");
                     return Err(ToolError::new(ToolErrorCode::TooLarge, sentence));
                 }
                 trail.write(Resource::Memory(key.clone()))?;
-                set(&folder, key, &Kept { value: value.clone(), at: now.to_string() })?;
-                Ok(format!("kept under `{key}`"))
+                let kept = owner.redactor.redact(value);
+                let note = if kept == value.as_str() { "" } else { ", without the secrets in it" };
+                set(&folder, key, &Kept { value: kept.into_owned(), at: owner.now.to_string() })?;
+                Ok(format!("kept under `{key}`{note}"))
             }
             Self::List => {
                 let keys = keys(&folder)?;

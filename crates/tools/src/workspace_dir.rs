@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use tribune_contract::tribune_home_around;
 use tribune_records::exec::WORKSPACE;
 use tribune_records::outcome::{Resource, ToolError, ToolErrorCode};
 use tribune_records::text::shown;
@@ -149,10 +150,18 @@ impl Workspace {
         }
     }
 
-    /// Whether a place is hidden. An unknown place, or one whose name is not UTF-8, counts as hidden if anything is.
+    /// Whether a place is hidden, by the operator or because it is in a home of Tribune. An unknown place, or one whose name is
+    /// not UTF-8, counts as hidden if anything is.
     pub(super) fn hides(&self, place: &Place) -> bool {
         let is_hidden = |path: &str| self.hidden.covers(path) || self.places.cover(path);
-        !self.hidden.is_empty() && place.0.as_deref().is_none_or(is_hidden)
+        !self.hidden.is_empty() && place.0.as_deref().is_none_or(is_hidden) || self.is_in_tribune_home(place)
+    }
+
+    /// Whether a place is in a home of Tribune that is in this folder, or is one.
+    fn is_in_tribune_home(&self, place: &Place) -> bool {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let exists = |path: &Path| rustix::fs::statat(&self.root, path, flags).is_ok();
+        place.0.as_deref().is_some_and(|path| tribune_home_around(Path::new(path), exists).is_some())
     }
 
     pub(super) const fn root(&self) -> &OwnedFd {

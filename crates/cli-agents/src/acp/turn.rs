@@ -20,12 +20,14 @@ use super::terminals::TurnTerminals;
 use super::{ASK, wire};
 use crate::agent_protocol::{AgentTurn, ConnectedAgent, TurnStep};
 use crate::connection::{AgentConnection, ConnectionFault, Incoming, ListenPhase, TurnReceiver};
+use crate::denial_notes::DenialNotes;
 use crate::mcp_calls::McpCallRunner;
 use crate::normalize::{self, NormalizedCall};
 use crate::passthrough::pass_through;
 use crate::permissions::{PermissionAnswer, PermissionRequest, PermissionTracker, RunningReport};
 use crate::profile::{Profile, Quirk};
 use crate::tool_calls::{UpdateError, UpdateKind};
+use tribune_runtime::call_id::host_call_id;
 use tribune_runtime::content::ContentBlock;
 use tribune_runtime::{ErrorKind, RuntimeError, ToolCall, Toolbox, TurnInput};
 use tribune_runtime::{EventKind, StopReason};
@@ -49,6 +51,7 @@ pub(super) struct AcpTurn {
     callbacks: usize,
     terminals: TurnTerminals,
     mcp_runner: McpCallRunner,
+    denials: DenialNotes,
     chunk_metadata: ChunkMetadata,
     cancel: CancellationToken,
     is_cancelled: bool,
@@ -88,6 +91,9 @@ impl AgentTurn for AcpTurn {
                 // Messages that arrived before the end are handled before it.
                 Some(message) = self.receiver.next() => self.on_message(message).await,
                 decided = self.permissions.next_decision() => {
+                    if let Some((call, why)) = self.permissions.denial(&decided) {
+                        self.denials.add(&call, &why);
+                    }
                     let lines = self.permissions.answer_lines(decided).await;
                     self.connection.send_all(lines).await;
                     None
@@ -140,6 +146,7 @@ impl AcpTurn {
             callbacks: 0,
             terminals: TurnTerminals::new(tools()),
             mcp_runner: McpCallRunner::new(tools(), agent.offered_servers()),
+            denials: agent.denials.clone(),
             chunk_metadata: ChunkMetadata::default(),
             cancel: input.cancel.clone(),
             is_cancelled: false,
@@ -376,5 +383,5 @@ impl AcpTurn {
 /// The id of the next call that a request of the agent becomes.
 fn callback_id(callbacks: &mut usize) -> String {
     *callbacks += 1;
-    format!("callback-{callbacks}")
+    host_call_id(&format!("callback-{callbacks}"))
 }

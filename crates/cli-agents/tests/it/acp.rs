@@ -123,7 +123,7 @@ async fn l1_project_instructions_are_read_under_the_law() {
     quirky["quirks"] = json!(["reads-mentions"]);
     let spawner = Arc::new(echoing(quirky, 2).with_instructions("AGENTS.md"));
     let backend = backend(&spawner);
-    let asked = ("workspace-instructions", "read", "AGENTS.md");
+    let asked = ("tribune-workspace-instructions", "read", "AGENTS.md");
     let asked = [asked].map(|(id, tool, path)| (id.to_owned(), tool.to_owned(), path.to_owned()));
 
     let open = TestToolbox::with(|_| PermissionOutcome::Granted);

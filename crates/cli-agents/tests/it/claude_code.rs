@@ -561,6 +561,6 @@ async fn l1_an_mcp_call_is_decided_once_and_executed_by_the_host() {
     assert_eq!(toolbox.asked(), [asked("t", tool), asked("u", tool), asked("u.2", "cli.mcp__probe__add")]);
     let made = toolbox.made.lock().unwrap();
     let made: Vec<&str> = made.iter().map(tribune_runtime::HostExecutedCall::id).collect();
-    assert_eq!(made, ["t", "served-1"]);
+    assert_eq!(made, ["t", "tribune-served-1"]);
     assert_eq!((toolbox.unused(), toolbox.reported()), (vec!["u".to_owned()], Vec::new()));
 }

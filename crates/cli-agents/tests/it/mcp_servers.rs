@@ -105,12 +105,12 @@ async fn l1_an_mcp_call_is_joined_to_its_reports() {
     .await;
     assert!(log.error.is_none() && !log.is_ungoverned(), "{log:?}");
     let expected = [
-        ("served-1", "other"),
+        ("tribune-served-1", "other"),
         ("asked", "as allowed"),
-        ("served-2", "one"),
+        ("tribune-served-2", "one"),
         ("told", "two"),
-        ("served-3", "three"),
-        ("served-4", "four"),
+        ("tribune-served-3", "three"),
+        ("tribune-served-4", "four"),
     ];
     assert_eq!(made(&toolbox), pairs(&expected));
     let asked: Vec<String> = toolbox.asked().into_iter().map(|(id, ..)| id).collect();

@@ -85,7 +85,7 @@ async fn a_terminal_shows_its_command_and_ends_it_on_request() {
     assert_eq!(log.events.iter().filter(opened).count(), 1);
     assert_eq!(
         toolbox.followed.lock().unwrap().iter().map(command).collect::<Vec<_>>(),
-        [("callback-1", "run")]
+        [("tribune-callback-1", "run")]
     );
 }
 
@@ -125,11 +125,16 @@ async fn l1_a_command_is_joined_to_its_reports() {
     let followed: Vec<_> = followed.iter().map(command).collect();
     assert_eq!(
         followed,
-        [("asked", "as allowed"), ("told", "two"), ("callback-1", "three"), ("callback-2", "four")]
+        [
+            ("asked", "as allowed"),
+            ("told", "two"),
+            ("tribune-callback-1", "three"),
+            ("tribune-callback-2", "four")
+        ]
     );
     assert_eq!(toolbox.asked().len(), 1, "no call is asked about twice: {:?}", toolbox.asked());
     let reported: Vec<String> = toolbox.reported().into_iter().map(|(id, _)| id).collect();
-    assert_eq!(reported, ["asked", "told", "callback-1", "callback-2"]);
+    assert_eq!(reported, ["asked", "told", "tribune-callback-1", "tribune-callback-2"]);
 }
 
 /// A refused command that the agent runs all the same has no permission, whichever way it was refused.

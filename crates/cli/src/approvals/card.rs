@@ -1,13 +1,8 @@
 //! Prints one waiting call for the person who decides: exactly what would run, and why a person is asked. Text that an
 //! agent influenced is made safe for the terminal.
 
-use std::fs;
-use std::io::Read as _;
-use std::path::Path;
-
 use serde_json::Value;
 use tribune_constitution::{LAND, SPEND};
-use tribune_storage::home::Home;
 
 use crate::output::{Paint, cell, clean, clean_exact, sorted};
 use crate::times;
@@ -15,9 +10,6 @@ use crate::times;
 /// Lines of a text and characters of a line that are shown. The card says how much is left out.
 const MAX_LINES: usize = 40;
 const MAX_COLUMNS: usize = 400;
-
-/// Largest file that is compared with its new content.
-const MAX_COMPARED: u64 = 1 << 20;
 
 /// The subject of a call on one line: the command, the path, the address, the recipient.
 pub(crate) fn what(approval: &Value) -> String {
@@ -69,8 +61,8 @@ pub(crate) fn context(trust: &str, private: bool) -> String {
     format!("{trust}, {private}")
 }
 
-/// The card. With a home, new file content is shown as a diff against the current file.
-pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> String {
+/// The card. New file content is shown as a diff against the file that it replaces.
+pub(crate) fn text(approval: &Value, paint: Paint) -> String {
     let word = |name: &str| approval[name].as_str().unwrap_or_default();
     let mut card = CardText { paint, lines: Vec::new() };
     let state = match word("state") {
@@ -84,7 +76,11 @@ pub(crate) fn text(approval: &Value, home: Option<&Home>, paint: Paint) -> Strin
         paint.good(&head),
         paint.faint(&format!("{} old, {state}", times::age(word("created_at"))))
     ));
-    card.action(approval, home);
+    card.action(approval);
+    for (n, open) in approval["not_bound"].as_array().into_iter().flatten().enumerate() {
+        let name = if n == 0 { "not bound" } else { "" };
+        card.field(name, &paint.unsure(&clean_exact(open.as_str().unwrap_or_default())));
+    }
     if let Some(words) = approval["text"].as_str() {
         card.block("sent as", words);
     }
@@ -182,7 +178,7 @@ impl CardText {
     }
 
     /// Every part of the action that affects what happens.
-    fn action(&mut self, approval: &Value, home: Option<&Home>) {
+    fn action(&mut self, approval: &Value) {
         let action = &approval["action"];
         if action.is_null() {
             let gone = self.paint.unsure("the request was forgotten: it can only be allowed once, or denied");
@@ -203,11 +199,7 @@ impl CardText {
                 // A command is never shortened: the person who allows it must have seen all of it.
                 ("command", Value::String(command)) => self.whole("command", command),
                 ("content", Value::String(content)) if path.is_some() => {
-                    let before = home.zip(path).and_then(|(home, path)| current(home, approval, path));
-                    match before {
-                        Some(before) => self.diff("replaces", &before, content),
-                        None => self.block("content", content),
-                    }
+                    self.content(&approval["replaces"], content);
                 }
                 (name, Value::String(text)) => self.block(&clean(name), text),
                 (name, other) => self.field(&clean(name), &clean_exact(&sorted(other).to_string())),
@@ -216,8 +208,13 @@ impl CardText {
         if let (Some(old), Some(new)) = (old, new) {
             self.diff("change", old, new);
         }
-        if let Some(cwd) = action["cwd"].as_str() {
-            self.field("folder", &clean(cwd));
+        match (approval["folder"].as_str(), action["cwd"].as_str()) {
+            (Some(folder), None | Some(".")) => self.field("folder", &clean(folder)),
+            (Some(folder), Some(cwd)) => {
+                self.field("folder", &format!("{} in {}", clean(cwd), clean(folder)))
+            }
+            (None, Some(cwd)) => self.field("folder", &clean(cwd)),
+            (None, None) => {}
         }
         for (n, (file, hash)) in sorted(&action["files"]).as_object().into_iter().flatten().enumerate() {
             let hash: String = cell(hash).chars().take(15).collect();
@@ -226,10 +223,33 @@ impl CardText {
                 &format!("{} {}", clean(file), self.paint.faint(&hash)),
             );
         }
+        if let Some(stamp) = action["tree"].as_str() {
+            let is_stamp = stamp.len() == 64 && stamp.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let what = match is_stamp {
+                true => "all files as they are now, by their times and sizes".to_owned(),
+                false => self.paint.unsure(&format!("its files are not bound: {}", clean(stamp))),
+            };
+            self.field("workspace", &what);
+        }
         let env = list(&action["env"]);
         if !env.is_empty() {
             self.field("variables", &env);
         }
+    }
+
+    /// The new content of a file, and what it replaces.
+    fn content(&mut self, replaces: &Value, content: &str) {
+        match (replaces["exists"].as_bool(), replaces["text"].as_str()) {
+            (Some(true), Some(before)) => return self.diff("replaces", before, content),
+            (Some(true), None) => {
+                let hidden = "an existing file, which is not shown: it is large, or no text";
+                let hidden = self.paint.unsure(hidden);
+                self.field("replaces", &hidden);
+            }
+            (Some(false), _) => self.field("creates", "a new file"),
+            (None, _) => {}
+        }
+        self.block("content", content);
     }
 
     /// A text without a length limit.
@@ -299,20 +319,6 @@ fn cut(line: &str) -> String {
     format!("{}{more}", clean_exact(&shown))
 }
 
-/// The file in the agent's workspace that would be replaced, if it is small enough and UTF-8.
-fn current(home: &Home, approval: &Value, path: &str) -> Option<String> {
-    let agent: tribune_runtime::AgentId = approval["agent_id"].as_str()?.parse().ok()?;
-    let workspace = home.root().join("agents").join(agent.as_str()).join("workspace").canonicalize().ok()?;
-    let file =
-        workspace.join(Path::new(path)).canonicalize().ok().filter(|file| file.starts_with(&workspace))?;
-    if !fs::metadata(&file).ok()?.is_file() {
-        return None;
-    }
-    let mut text = String::new();
-    fs::File::open(file).ok()?.take(MAX_COMPARED + 1).read_to_string(&mut text).ok()?;
-    (text.len() as u64 <= MAX_COMPARED).then_some(text)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -326,10 +332,29 @@ mod tests {
             "session_key": "agent:main:cli:local:dm:ada", "reason": "it can \u{1b}[2Jnot be taken back",
             "rules": ["effect.side_effect"], "trust": "untrusted", "private": true, "needs": 2, "votes": ["ada"],
             "roles": [], "created_at": "", "expires_at": "", "digest": "b3:00", "instead_of": "9z9z9z9z",
+            "not_bound": ["words of `sh` that are known only when the line \u{1b}[2Jruns"],
             "changed": ["file deploy.sh"], "diff": "@@ -1 +1 @@\n-make\n+curl \u{1b}[2J\n", "patterns": ["git push"],
-            "action": { "input": input, "cwd": ".", "files": { "deploy.sh": "b3:11" }, "env": ["PATH"] },
+            "action": { "input": input, "cwd": ".", "files": { "deploy.sh": "b3:11" }, "env": ["PATH"],
+                "tree": "0".repeat(64) },
         });
-        text(&approval, None, Paint::OFF)
+        text(&approval, Paint::OFF)
+    }
+
+    #[test]
+    fn l8_card_compares_with_the_file_that_the_daemon_names() {
+        let card = |replaces: Value| {
+            let approval = json!({
+                "tool": "write", "folder": "/srv/project", "replaces": replaces,
+                "action": { "input": { "path": "a.txt", "content": "one\n2\n" }, "cwd": null },
+            });
+            text(&approval, Paint::OFF)
+        };
+        let shown = card(json!({ "path": "a.txt", "exists": true, "text": "one\ntwo\n" }));
+        assert!(shown.contains("replaces  from line 2: 1 line out, 1 line in\n  - two\n  + 2\n"), "{shown}");
+        assert!(shown.contains("folder    /srv/project\n"), "{shown}");
+        let shown = card(json!({ "path": "a.txt", "exists": true }));
+        assert!(shown.contains("replaces  an existing file, which is not shown"), "{shown}");
+        assert!(card(json!({ "path": "a.txt", "exists": false })).contains("creates   a new file\n"));
     }
 
     #[test]
@@ -345,6 +370,8 @@ mod tests {
             "patterns  git push",
             "folder    .",
             "files     deploy.sh b3:11",
+            "workspace all files as they are now, by their times and sizes",
+            "not bound words of `sh` that are known only when the line \\u{1b}[2Jruns",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
@@ -366,7 +393,7 @@ mod tests {
             "60000 tokens more for this session, and 7 tokens and a cost of 5.00 more for main on 2030-01-01, and a cost of 0.10 \
              more for everyone on 2030-01-01"
         );
-        let text = text(&approval, None, Paint::OFF);
+        let text = text(&approval, Paint::OFF);
         assert!(text.contains("allows    60000 tokens more for this session\n"), "{text}");
         assert!(text.contains("why       the next request would go beyond the limit\n"), "{text}");
         assert_eq!(text.matches("why ").count(), 1, "{text}");

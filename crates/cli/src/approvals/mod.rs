@@ -71,8 +71,8 @@ pub(crate) enum ApprovalsCommand {
     /// Decide calls on a live screen, with one key for each decision.
     ///
     /// Keys: j and k or the arrows select, a allows once, s allows for the session, p picks a pattern to grant, d
-    /// denies, D denies and ends the turn, Enter shows the whole call, q quits. Without a terminal it prints a line for
-    /// each new call.
+    /// denies, D denies and stops the session, Enter shows the whole call, q quits. Without a terminal it prints a line
+    /// for each new call.
     #[command(
         after_help = "Examples:\n  tribune approvals watch\n  tribune approvals watch --json | while read -r line; do notify-send tribune; done"
     )]
@@ -93,10 +93,10 @@ pub(crate) enum ApprovalsCommand {
     Deny {
         /// The call's id, or the first characters of it.
         id: String,
-        /// Also end the agent's turn.
+        /// Also end the turn, and stop the session until its owner speaks in it again.
         #[arg(long)]
         stop: bool,
-        /// The reason; the agent gets it, and the ledger records it.
+        /// The reason; the ledger records it, and the agent gets it (a CLI agent over ACP with its next prompt).
         #[arg(long)]
         reason: Option<String>,
     },
@@ -147,7 +147,7 @@ pub(crate) fn run(args: ApprovalsArgs, home: &Home, output: &mut Output) -> Resu
             ApprovalsCommand::Show { id } => {
                 let id = resolve(&mut client, &id).await?;
                 let approval = client.call("approval.show", &json!({ "id": id })).await?;
-                output.result(|paint| card::text(&approval, Some(home), paint), &approval)?;
+                output.result(|paint| card::text(&approval, paint), &approval)?;
             }
             ApprovalsCommand::Watch => return watch::run(client, home, connection, output).await,
             ApprovalsCommand::Allow(args) => {

@@ -206,7 +206,7 @@ impl Screen {
 
     fn card_lines(&self) -> Vec<String> {
         let Some(shown) = &self.shown else { return Vec::new() };
-        wrapped(&card::text(shown, None, Paint::OFF), self.size.columns)
+        wrapped(&card::text(shown, Paint::OFF), self.size.columns)
     }
 
     fn list_height(&self) -> usize {

@@ -225,6 +225,13 @@ impl<'a> ChatConnection<'a> {
         notification: &Notification,
         view: &mut ChatView<'_>,
     ) -> Result<(), CliError> {
+        let subscription = notification.params["subscription"].as_u64();
+        if notification.method == "session.ended" && subscription == self.turn.subscription {
+            self.turn.subscription = None;
+            // The turn was followed to its end, unless its events ended before.
+            let error = notification.error();
+            return error.map_or_else(|| self.end(None, view), |error| Err(error.into()));
+        }
         let event = &notification.params["event"];
         let seq = event["seq"].as_u64().unwrap_or(0);
         let is_ours =
@@ -370,6 +377,9 @@ impl<'a> ChatConnection<'a> {
 const fn is_lost(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable(_) | ClientError::Closed(_) => true,
-        ClientError::Rejected(_) | ClientError::InvalidMessage | ClientError::Rpc { .. } => false,
+        ClientError::Rejected(_)
+        | ClientError::Unproven(_)
+        | ClientError::InvalidMessage
+        | ClientError::Rpc { .. } => false,
     }
 }

@@ -215,8 +215,10 @@ impl<'a> ChatView<'a> {
             }
             None => String::new(),
         };
+        let open = words(&asked["not_bound"]);
+        let open = if open.is_empty() { open } else { format!("\n  not bound: {open}") };
         let line = format!(
-            "⏸ {} waits for approval {id} ({}): {}{back}\n  allow it here with /approve {id}, or elsewhere with: tribune approvals allow {id}",
+            "⏸ {} waits for approval {id} ({}): {}{open}{back}\n  allow it here with /approve {id}, or elsewhere with: tribune approvals allow {id}",
             text("tool"),
             rules(asked),
             text("reason")

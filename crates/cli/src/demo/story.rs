@@ -220,7 +220,9 @@ impl<'a> Story<'a> {
     }
 
     async fn mailbox_message(&mut self, client: &mut RpcClient) -> Result<(), DemoError> {
-        client.call("agent.add", &json!({ "agent_id": "clerk", "name": "Clerk" })).await?;
+        client
+            .call("agent.add", &json!({ "agent_id": "clerk", "name": "Clerk", "accepts_from": ["main"] }))
+            .await?;
         let input = json!({ "to": "clerk", "text": MESSAGE });
         let sent = turn(client, MAIN, &format!("!call send_message {input}\n!expect ok\n!say Sent.")).await?;
         sent.ended_with("end_turn")?;

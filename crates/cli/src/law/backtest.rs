@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use tribune_constitution::backtest::VerdictChanges;
-use tribune_constitution::{Backtest, Constitution, Facts, Verdict, backtest};
+use tribune_constitution::{Backtest, Constitution, RecordedCall, backtest};
 use tribune_governance::policy_files;
 use tribune_ledger::Timestamp;
+use tribune_records::ledger_payloads::VerdictRecord;
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_storage::store::StoreError;
-use tribune_storage::verdict_log::{VerdictOf, Verdicts};
+use tribune_storage::verdict_log::Verdicts;
 
-use super::{brief, line, load};
+use super::{answer, brief, line, load};
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, count};
 use crate::progress::EntryProgress;
@@ -21,8 +21,9 @@ use crate::times;
 
 /// Try a law on the recorded calls before it is in force.
 ///
-/// Decides every recorded call again and reports the differences: newly denied, newly allowed, approvals added and
-/// approvals saved, by tool and by agent, with examples. It reads only recorded facts, no conversations.
+/// Decides every recorded call again and reports the differences: first where the law would contradict what people
+/// decided about these calls, then newly denied, newly allowed, approvals added and approvals saved, by tool and by
+/// agent, with examples. It reads only recorded facts, no conversations.
 ///
 /// A call that ran because a person allowed it counts as asked. It cannot know whether later calls would have been made
 /// at all under the other law.
@@ -83,56 +84,75 @@ fn warn_missing_mandates(dir: &Path, candidate: &Constitution, home: &Home, outp
 
 /// The recorded facts and verdicts since a time.
 struct RecordedCalls<'a> {
+    reader: &'a Reader,
     verdicts: Verdicts<'a>,
     progress: EntryProgress,
     since: Option<Timestamp>,
     unreadable: u64,
-    failed: Option<StoreError>,
+    failed: Option<CliError>,
 }
 
 impl<'a> RecordedCalls<'a> {
     fn new(reader: &'a Reader, since: Option<Timestamp>) -> Result<Self, CliError> {
         let progress = EntryProgress::new("deciding", reader.size()?);
-        Ok(Self { verdicts: Verdicts::from(reader, 0), progress, since, unreadable: 0, failed: None })
+        Ok(Self { reader, verdicts: Verdicts::from(reader, 0), progress, since, unreadable: 0, failed: None })
     }
 
     /// Returns the error that stopped the iteration, if there was one.
     fn end(&mut self) -> Result<(), CliError> {
-        self.failed.take().map_or(Ok(()), |error| Err(error.into()))
+        self.failed.take().map_or(Ok(()), Err)
     }
 }
 
 impl Iterator for RecordedCalls<'_> {
-    type Item = (Facts, Verdict);
+    type Item = RecordedCall;
 
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let VerdictOf { stored, record } = match self.verdicts.next()? {
-                Ok(judged) => judged,
-                Err(error) => {
-                    self.failed = Some(error);
-                    return None;
-                }
-            };
-            self.progress.set(stored.index);
-            if self.since.is_some_and(|since| stored.entry.timestamp < since) {
+    fn next(&mut self) -> Option<RecordedCall> {
+        self.next_call().unwrap_or_else(|error| {
+            self.failed = Some(error);
+            None
+        })
+    }
+}
+
+impl RecordedCalls<'_> {
+    fn next_call(&mut self) -> Result<Option<RecordedCall>, CliError> {
+        for judged in self.verdicts.by_ref() {
+            let judged = judged?;
+            self.progress.set(judged.stored.index);
+            if self.since.is_some_and(|since| judged.stored.entry.timestamp < since) {
                 continue;
             }
-            match record {
-                Some(record) => return Some((record.facts, record.verdict)),
+            let answer = answer(self.reader, &judged)?;
+            match judged.record {
+                Some(VerdictRecord { facts, verdict, .. }) => {
+                    return Ok(Some(RecordedCall { facts, verdict, answer }));
+                }
                 None => self.unreadable += 1,
             }
         }
+        Ok(None)
     }
 }
 
 /// The differences, as text.
 pub(super) fn text(result: &Backtest, paint: Paint) -> String {
-    let mut lines = vec![format!(
+    let mut lines = Vec::new();
+    for (what, changes) in [
+        ("that a person denied would run without asking", &result.overrides_denials),
+        ("that a person allowed would be denied", &result.overrides_approvals),
+    ] {
+        if changes.count > 0 {
+            let head = format!("{} {what}:", count(changes.count, "call", "calls"));
+            lines.push(paint.bad(&head));
+            lines.extend(changes_text("against them", changes, paint));
+        }
+    }
+    lines.push(format!(
         "{} decided again, {} as before",
         count(result.calls, "call", "calls"),
         result.unchanged
-    )];
+    ));
     let kinds = [
         ("newly denied", &result.newly_denied),
         ("newly allowed", &result.newly_allowed),

@@ -14,10 +14,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde_json::Value;
-use tribune_constitution::{Constitution, Facts, LawTexts, Verdict};
+use tribune_constitution::{Constitution, Decision, Facts, LawTexts, Verdict};
 use tribune_governance::policy_files;
 use tribune_governance::policy_files::LawError;
+use tribune_records::approval::record::ApprovalState;
 use tribune_storage::home::Home;
+use tribune_storage::store::Reader;
+use tribune_storage::verdict_log::VerdictOf;
 
 use self::backtest::BacktestArgs;
 use self::explain::ExplainArgs;
@@ -173,4 +176,23 @@ fn line(verdict: &Verdict) -> String {
 pub(crate) fn rules(verdict: &Value) -> String {
     let rules = verdict["rules"].as_array().into_iter().flatten().filter_map(Value::as_str);
     excerpt(&rules.collect::<Vec<_>>().join(", "), RULES_CHARS)
+}
+
+/// A person's decision about the call, if there is one.
+fn answer(reader: &Reader, judged: &VerdictOf) -> Result<Option<bool>, CliError> {
+    let asked = |decision: Decision| decision == Decision::Ask;
+    if !judged.record.as_ref().is_some_and(|record| asked(record.verdict.decision)) {
+        return Ok(None);
+    }
+    // What the daemon asks outside of turns has no call but its verdict.
+    let entry = &judged.stored.entry;
+    let mut approval = reader.approval_of_call(&entry.cid.to_string())?;
+    if let (None, Some(call)) = (&approval, entry.parent_cids().first()) {
+        approval = reader.approval_of_call(&call.to_string())?;
+    }
+    Ok(approval.and_then(|approval| match approval.state {
+        ApprovalState::Allowed => Some(true),
+        ApprovalState::Denied => Some(false),
+        ApprovalState::Pending | ApprovalState::Expired | ApprovalState::Withdrawn => None,
+    }))
 }

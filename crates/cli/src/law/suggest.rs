@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 
 use clap::Args;
 use serde_json::json;
-use tribune_constitution::{Decision, DecisionStage, RecordedCall, Suggestion, suggest_rules};
-use tribune_records::approval::record::ApprovalState;
+use tribune_constitution::{DecisionStage, RecordedCall, Suggestion, suggest_rules};
 use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
-use tribune_storage::verdict_log::{VerdictOf, Verdicts};
+use tribune_storage::verdict_log::Verdicts;
 
-use super::{backtest, load};
+use super::{answer, backtest, load};
 use crate::error::{CliError, CommandOutcome};
 use crate::output::{Output, Paint, clean, clean_text, count};
 use crate::progress::EntryProgress;
@@ -21,8 +20,9 @@ const MAX_CALLS: usize = 50_000;
 /// Suggest the narrowest rules that would have saved approvals.
 ///
 /// Finds calls that people were asked about and always allowed, and prints the narrowest rule that allows them, with
-/// its effect on all recorded calls. A call that was denied even once is not suggested. Nothing is changed: to use a
-/// rule, put its text into a file in policy/.
+/// its effect on all recorded calls. A rule that would let pass what a person denied even once is not suggested, and a
+/// critical tool only for arguments that the owner wrote. Nothing is changed: to use a rule, put its text into a file in
+/// policy/.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tribune law suggest\n  tribune law suggest --min 3\n  tribune law suggest --json | jq -r '.suggestions[0].rule' > ~/.tribune/policy/saved.cedar"
@@ -67,22 +67,6 @@ fn calls(reader: &Reader) -> Result<(Vec<RecordedCall>, u64), CliError> {
         calls.push_back(RecordedCall { facts: record.facts, verdict: record.verdict, answer });
     }
     Ok((calls.into(), left_out))
-}
-
-/// A person's decision about the call, if there is one.
-fn answer(reader: &Reader, judged: &VerdictOf) -> Result<Option<bool>, CliError> {
-    let asked = |decision: Decision| decision == Decision::Ask;
-    if !judged.record.as_ref().is_some_and(|record| asked(record.verdict.decision)) {
-        return Ok(None);
-    }
-    let parents = judged.stored.entry.parent_cids();
-    let Some(call) = parents.first() else { return Ok(None) };
-    let approval = reader.approval_of_call(&call.to_string())?;
-    Ok(approval.and_then(|approval| match approval.state {
-        ApprovalState::Allowed => Some(true),
-        ApprovalState::Denied => Some(false),
-        ApprovalState::Pending | ApprovalState::Expired | ApprovalState::Withdrawn => None,
-    }))
 }
 
 fn text(suggestions: &[Suggestion], calls: u64, least: u64, paint: Paint) -> String {

@@ -21,6 +21,7 @@ use serde_json::json;
 use tribune_client::ClientError;
 use tribune_constitution::ApprovalMode;
 use tribune_contract::{ProgramExit, StartReport};
+use tribune_sandbox::workspace::AutorunGuard;
 use tribune_sandbox::{InstanceId, SandboxLauncher};
 use tribune_storage::home::Home;
 use tribune_tools::disk_quota::Quota;
@@ -150,6 +151,9 @@ fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Co
             (None, WorkspaceMode::Direct) => Some(Quota::of_folder(&opened.folder, opened.max_bytes)),
             (None, WorkspaceMode::Overlay | WorkspaceMode::ReadOnly) => None,
         };
+        let direct = (spec.mode == WorkspaceMode::Direct).then(|| opened.folder.clone());
+        // What is found is printed below; after an error it is moved all the same.
+        let guard = AutorunGuard::new(direct, |_| ()).map_err(|error| CliError::NotRun(error.to_string()))?;
         let child = match launcher.launch(&profile, stdio.streams().map_err(CliError::System)?) {
             Ok(child) => child,
             Err(error) => {
@@ -181,6 +185,9 @@ fn run_in_sandbox(args: &RunArgs, home: &Home, output: &mut Output) -> Result<Co
         let supervisor = Supervisor { child, client, signals, pending, quota, output };
         let (ended, client) = supervisor.run_to_end(&mut stdio).await?;
         let restored = stdio.restore();
+        for sentence in guard.finish() {
+            output.notice(&format!("{}: {sentence}", opened.id));
+        }
         drop(lock);
         let left = record_end(client, &opened, &ended).await;
         let outcome = report_end(args, home, output, &FinishedRun { opened: &opened, ended: &ended, left: left.as_ref() });

@@ -71,7 +71,7 @@ fn read_only_mount(folder: &Path, hide: &[String]) -> Mount {
 }
 
 fn relay(name: &str, port: u16, socket: &Path) -> PortRelay {
-    PortRelay { name: name.to_owned(), port, socket: socket.to_owned(), token: None }
+    PortRelay { name: name.to_owned(), port, socket: socket.to_owned() }
 }
 
 /// The operator's `PATH`, reduced to folders that the sandbox shows.

@@ -2,11 +2,19 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use crate::fixture::{Place, in_own_mounts, workspace};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tribune_client::{RpcClient, RpcIncoming};
+use tribune_testkit::turn_params;
 
-/// Builds a library that makes syncs fail while the second file exists. A program gets it by `LD_PRELOAD`, with the
+use crate::daemon_process::BOUND;
+use crate::fixture::{CliOutput, Place, in_own_mounts, workspace};
+use crate::turn_crash::start_with;
+
+/// Builds a library that makes syncs fail while the second file exists, or writes if that file says `ENOSPC`. A program gets it by `LD_PRELOAD`, with the
 /// file's name in `FAIL_SYNCS_WHILE`.
 pub(crate) fn failing_disk(place: &Place) -> (PathBuf, PathBuf) {
     let (shim, flag) = (place.path("failing_disk.so"), place.path("failing"));
@@ -131,4 +139,129 @@ fn a_disk_whose_syncs_fail_stops_the_store_until_it_is_opened_again() {
     );
     assert!(place.ok(&["ledger", "verify"]).starts_with("integrity: sound"));
     place.ok(&["ledger", "rebuild", "--check"]);
+}
+
+/// The session whose turn the disk interrupts, and the one that notices it.
+const HELD: &str = "agent:main:rpc:local:dm:held";
+const WRITING: &str = "agent:main:rpc:local:dm:writing";
+
+/// How each turn is kept open.
+const SCRIPTS: [&str; 3] = [
+    "!say so far so good\n!hang",
+    "!say so far so good\n!deaf\n!say never",
+    "!say so far so good\n!call read {\"path\":\".\"}\n!wait 600000ms\n!say never",
+];
+
+async fn connect(address: &str, token: &str) -> RpcClient {
+    RpcClient::connect(address, Some(token)).await.unwrap()
+}
+
+/// Waits until a turn has begun.
+async fn until_begun(client: &mut RpcClient) {
+    let mut has_begun = false;
+    while !has_begun {
+        let next = tokio::time::timeout(BOUND, client.next()).await.expect("the turn begins").unwrap();
+        let RpcIncoming::Notification(event) = next else { continue };
+        has_begun = event.params["event"]["type"] == "turn_started";
+    }
+}
+
+/// The answer to a request, or the end of a subscription (0), whatever comes before it.
+async fn outcome_of(client: &mut RpcClient, request: u64) -> Result<Value, String> {
+    loop {
+        let next = tokio::time::timeout(BOUND, client.next()).await;
+        match next.unwrap_or_else(|_| panic!("request {request} is not answered")).unwrap() {
+            RpcIncoming::Response(id, answer) if id == request => {
+                return answer.map_err(|error| error.code().unwrap_or_default().to_owned());
+            }
+            RpcIncoming::Notification(ended) if request == 0 && ended.method == "session.ended" => {
+                let code = ended.params["error"]["data"]["code"].as_str();
+                return code.map_or(Ok(Value::Null), |code| Err(code.to_owned()));
+            }
+            RpcIncoming::Response(..) | RpcIncoming::Notification(_) => {}
+        }
+    }
+}
+
+fn end_of(child: Child) -> CliOutput {
+    let (sender, ended) = std::sync::mpsc::channel();
+    let pid = Pid::from_child(&child);
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let output = ended.recv_timeout(BOUND).unwrap_or_else(|_| {
+        kill_process(pid, Signal::KILL).unwrap();
+        panic!("the command did not end")
+    });
+    crate::fixture::cli_output(output.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_turns_end_with_storage_when_the_disk_fails() {
+    for fault in ["EIO", "ENOSPC"] {
+        for script in SCRIPTS {
+            disk_fails_in_turn(fault, script).await;
+        }
+    }
+}
+
+async fn disk_fails_in_turn(fault: &str, script: &str) {
+    let place = Place::new();
+    let (shim, flag) = failing_disk(&place);
+    let variables = [("LD_PRELOAD", shim.to_str().unwrap()), ("FAIL_SYNCS_WHILE", flag.to_str().unwrap())];
+    let (mut daemon, address, token) = start_with(&place, &variables);
+    let mut client = connect(&address, &token).await;
+    let mut follower = connect(&address, &token).await;
+    for key in [HELD, WRITING] {
+        client.call("session.init", &json!({ "session_key": key })).await.unwrap();
+    }
+    follower.call("session.events", &json!({ "session_key": HELD })).await.unwrap();
+    let turn = client.send("turn.run", &turn_params(HELD, script)).await.unwrap();
+    until_begun(&mut client).await;
+    until_begun(&mut follower).await;
+    // A turn behind it, which has not begun.
+    let queued = client.send("turn.run", &turn_params(HELD, "!say never")).await.unwrap();
+    let mut chat = place.command(&["chat", "--session", "agent:main:cli:local:dm:talk", script]);
+    let chat = chat.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut talk = connect(&address, &token).await;
+    let of_talk = json!({ "session_key": "agent:main:cli:local:dm:talk" });
+    while talk.call("session.status", &of_talk).await.map_or(true, |info| info["state"] != "running") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+
+    std::fs::write(&flag, fault).unwrap();
+    // The daemon notices when something is written.
+    let mut other = connect(&address, &token).await;
+    let noticed = other.send("turn.run", &turn_params(WRITING, "!say this is not written")).await.unwrap();
+    assert_eq!(outcome_of(&mut other, noticed).await, Err("storage".to_owned()), "{fault} {script}");
+    for request in [turn, queued] {
+        let answer = outcome_of(&mut client, request).await;
+        assert_eq!(answer, Err("storage".to_owned()), "{fault} {script}");
+    }
+    assert_eq!(outcome_of(&mut follower, 0).await, Err("storage".to_owned()), "{fault} {script}");
+    let of_held = json!({ "session_key": HELD });
+    let mut asks = connect(&address, &token).await;
+    let status = asks.call("session.status", &of_held).await.unwrap();
+    assert_eq!(status["state"], "failed", "{fault} {script} {status}");
+    assert!(status["failure"].as_str().unwrap().contains("disk"), "{status}");
+    let cancelled = asks.call("session.cancel", &of_held).await.unwrap_err();
+    assert_eq!(cancelled.code(), Some("storage"), "{fault} {script} {cancelled}");
+    let page = asks.call("session.events", &json!({ "session_key": HELD, "follow": false })).await.unwrap();
+    assert_eq!(page["events"][0]["type"], "turn_started", "what was recorded can be read");
+    let said = end_of(chat);
+    assert_eq!(said.code, 1, "{fault} {script}: {said:?}");
+    assert!(said.err.contains("disk"), "{said:?}");
+
+    kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    daemon.wait().unwrap();
+    std::fs::remove_file(&flag).unwrap();
+    let (mut daemon, address, token) = start_with(&place, &[]);
+    let mut asks = connect(&address, &token).await;
+    let status = asks.call("session.status", &of_held).await.unwrap();
+    assert_eq!((&status["state"], &status["failure"]), (&json!("idle"), &Value::Null), "{status}");
+    let turns = asks.call("session.turns", &of_held).await.unwrap();
+    assert_eq!(turns["turns"][0]["stop_reason"], "interrupted", "{turns}");
+    let again = asks.send("turn.run", &turn_params(HELD, "!say again")).await.unwrap();
+    assert_eq!(outcome_of(&mut asks, again).await.unwrap()["stop_reason"], "end_turn");
+    kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
+    assert!(place.ok(&["ledger", "verify"]).starts_with("integrity: sound"));
 }

@@ -276,7 +276,10 @@ fn a_rule_is_suggested_for_what_was_always_allowed() {
         "minInputTrust": "community", "outputTrust": "verified", "effect": "side_effect",
     });
     home.write("manifests/send_message.json", &manifest.to_string());
-    home.write("data/agent-roster.jsonl", "{\"id\":\"main\"}\n{\"id\":\"writer\"}\n");
+    home.write(
+        "data/agent-roster.jsonl",
+        "{\"id\":\"main\"}\n{\"id\":\"writer\",\"accepts_from\":[\"main\"]}\n",
+    );
     let daemon = InProcessDaemon::with(home, &config());
     for _ in 0..2 {
         let chat = daemon.start(&["chat", "!call send_message {\"to\":\"writer\",\"text\":\"hello\"}"]);
@@ -298,4 +301,36 @@ fn a_rule_is_suggested_for_what_was_always_allowed() {
     assert_eq!(daemon.call(&["law", "check"]).code, 0);
     assert!(daemon.ok(&["law", "suggest", "--min", "3"]).starts_with("no rule to suggest"));
     assert_eq!(daemon.call(&["law", "replay"]).code, 0, "approved calls are replayed too");
+}
+
+#[test]
+fn backtest_first_shows_what_people_denied() {
+    let home = TempHome::new();
+    home.write("mandates/dev.md", "---\ntools: read, exec\n---\n");
+    home.write("data/agent-roster.jsonl", "{\"id\":\"main\",\"mandate\":\"dev\"}\n");
+    let daemon = InProcessDaemon::with(home, &config());
+    for decision in ["deny", "deny", "allow"] {
+        let chat = daemon.start(&["chat", "!call exec {\"command\":\"true\"}"]);
+        let waits = chat.until_err("waits for approval");
+        let id = waits.split("approval ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+        daemon.ok(&["approvals", decision, &id]);
+        chat.end();
+    }
+    let trial = tempfile::tempdir().unwrap();
+    let dir = trial.path().to_str().unwrap();
+    std::fs::create_dir_all(trial.path().join("mandates")).unwrap();
+    std::fs::create_dir_all(trial.path().join("policy")).unwrap();
+    std::fs::write(trial.path().join("mandates/dev.md"), "---\ntools: read, exec\n---\n").unwrap();
+    let rule = "@id(\"exec\") permit(principal, action == Tribune::Action::\"exec\", resource);";
+    std::fs::write(trial.path().join("policy/exec.cedar"), rule).unwrap();
+    let said = daemon.ok(&["law", "backtest", "--with", dir]);
+    assert!(said.lines().nth(1).unwrap().starts_with("2 calls that a person denied would run"), "{said}");
+    let value = json(&daemon.ok(&["--json", "law", "backtest", "--with", dir]));
+    let counts = |kind: &str| value["backtest"][kind]["count"].clone();
+    assert_eq!(
+        (counts("overridesDenials"), counts("promptsSaved"), counts("newlyAllowed")),
+        (json!(2), json!(1), json!(0))
+    );
+    let suggested = daemon.ok(&["law", "suggest", "--min", "1"]);
+    assert!(suggested.starts_with("no rule to suggest"), "{suggested}");
 }

@@ -16,7 +16,7 @@ use crate::in_process_daemon::{InProcessDaemon, command};
 
 const MANDATE: &str = "---\ntools: cron, edit, exec, gateway, memory, message, read, search, send_message, spawn, web_fetch, web_search, write\n---\n# Everything\n";
 const ROSTER: &str = "{\"id\":\"main\",\"backend\":\"rehearsal\",\"mandate\":\"dev\",\"standing\":false}\n\
-                      {\"id\":\"scout\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false}\n";
+                      {\"id\":\"scout\",\"backend\":\"rehearsal\",\"mandate\":\"default\",\"standing\":false,\"accepts_from\":[\"main\"]}\n";
 const POLICY: &str = r#"@id("ask-reports") forbid(principal, action == Tribune::Action::"write", resource)
 when { context has path && context.path like "reports/*" } unless { context.approved };
 @id("no-secrets") forbid(principal, action, resource) when { context has path && context.path like "secrets/*" };

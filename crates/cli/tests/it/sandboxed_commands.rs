@@ -138,9 +138,39 @@ async fn l3_non_utf8_names_keep_protection() {
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "[core]\n");
     let planted = works.run("echo a > rc; ln -s rc .bashrc; mkdir d; ln -s d .vscode; echo ran").await;
     assert!(planted.contains("[stdout]\nran\n"), "{planted}");
-    let ran = works.run("rm -f .bashrc; echo evil > rc; echo made > plain; cat plain").await;
-    assert!(ran.contains("[stdout]\nmade\n"), "{ran}");
-    assert_eq!(works.workspace(".bashrc").as_deref(), Some("a\n"));
+    assert!(planted.contains("`.bashrc` is `quarantined-.bashrc-1` now"), "{planted}");
+    let ran = works.run("echo evil > rc; echo made > plain; cat plain; ls -a").await;
+    assert!(ran.contains("[stdout]\nmade\n") && ran.contains("quarantined-.vscode-1"), "{ran}");
+    assert_eq!(works.workspace(".bashrc"), None);
+    works.end();
+}
+
+/// Names that the kernel cannot forbid while a command runs are gone when it has ended, also if it was ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn l3_autorun_files_made_by_a_command_are_quarantined() {
+    let mut works = SandboxedAgent::new("{}").await;
+    let made = [
+        (".gitmodules", ".gitmodules"),
+        (".idea/a", ".idea"),
+        (".git/modules/x/config", ".git/modules/x/config"),
+        ("sub/.envrc", "sub/.envrc"),
+        (".husky/pre-commit", ".husky"),
+        (".GIT/config", ".GIT/config"),
+        (".git/rebase-merge/git-rebase-todo", ".git/rebase-merge"),
+    ];
+    let names = made.map(|(name, _)| name).join(" ");
+    let ran =
+        works.run(&format!("for f in {names}; do mkdir -p $(dirname $f); echo x > $f; done; echo ran")).await;
+    assert!(ran.starts_with("exit code 0\n[stdout]\nran\n[quarantined, because"), "{ran}");
+    for (name, moved) in made {
+        assert_eq!(works.workspace(name), None, "{name}");
+        assert!(ran.contains(&format!("`{moved}` is `quarantined-")), "{moved}: {ran}");
+    }
+    let late = works.exec(json!({ "command": "echo x > .envrc; sleep 60", "timeoutSeconds": 1 })).await;
+    assert!(late.contains("`.envrc` is `quarantined-.envrc-1` now"), "{late}");
+    assert_eq!(works.workspace(".envrc"), None);
+    let plain = works.run("echo x > plain; ls -a").await;
+    assert!(plain.contains("quarantined-.husky-1") && !plain.contains("[quarantined"), "{plain}");
     works.end();
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::bundle::{Constitution, ConstitutionError};
 use crate::json5::{self, TextError};
+use crate::mandate::Mandate;
 use crate::manifest::{ToolEffect, ToolManifest};
 use crate::prompt::ChannelClass;
 use crate::settings::SETTINGS_FILE;
@@ -65,6 +66,7 @@ pub fn check(texts: &LawTexts, known_tools: &[&str]) -> Vec<LawFinding> {
         Ok(law) => {
             let mut findings = rules::check_rules(&law);
             findings.extend(check_manifests(&law, known_tools));
+            findings.extend(check_unlabelled_tools(&law, known_tools));
             findings.extend(check_exceptions(&law));
             findings.extend(check_channels(&law));
             findings
@@ -130,6 +132,33 @@ fn check_manifests(law: &Constitution, known_tools: &[&str]) -> Vec<LawFinding> 
         }
     };
     strange.map(finding).collect()
+}
+
+/// Tools of mandates without a manifest, which only `defaultAllow` permits. One may be misspelt.
+fn check_unlabelled_tools(law: &Constitution, known_tools: &[&str]) -> Vec<LawFinding> {
+    if !law.settings().default_allow {
+        return Vec::new();
+    }
+    let of_mandate = |(name, mandate): (&String, &Mandate)| {
+        let unlabelled = mandate.tools().iter().filter(|tool| law.manifest(tool).is_none());
+        let finding = |tool: &String| {
+            let meant = nearest(tool, known_tools)
+                .map_or_else(String::new, |name| format!(", or did you mean `{name}`?"));
+            let text = law.texts().mandates.get(name).map_or("", String::as_str);
+            let list = text.lines().position(|line| line.trim_start().starts_with("tools"));
+            LawFinding {
+                file: format!("mandates/{name}.md"),
+                line: list.map_or(1, |line| line + 1),
+                column: 1,
+                severity: Severity::Warning,
+                message: format!(
+                    "nobody has said what `{tool}` can do, and `defaultAllow` lets it pass: describe it in manifests/{tool}.json{meant}"
+                ),
+            }
+        };
+        unlabelled.map(finding).collect::<Vec<_>>()
+    };
+    law.mandates().iter().flat_map(of_mandate).collect()
 }
 
 /// Exceptions for calls that need no approval anyway.
@@ -255,6 +284,19 @@ mod tests {
         assert!(
             found[0].to_string().starts_with("mandates/x.md:2:8: error: unknown tool `fly`"),
             "{found:?}"
+        );
+    }
+
+    #[test]
+    fn tools_that_only_default_allow_permits_are_found() {
+        let mut texts = LawTexts { law: Some("{ defaultAllow: true }".to_owned()), ..LawTexts::built_in() };
+        texts.mandates.insert("dev".to_owned(), "---\ntools: read, raed\n---\n".to_owned());
+        let found: Vec<String> = check(&texts, &["read"]).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                "mandates/dev.md:2:1: warning: nobody has said what `raed` can do, and `defaultAllow` lets it pass: describe it in manifests/raed.json, or did you mean `read`?"
+            ]
         );
     }
 }

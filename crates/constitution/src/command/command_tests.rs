@@ -318,6 +318,53 @@ fn programs_are_seen_through_wrappers() {
     }
 }
 
+/// A subcommand that starts what further words name is seen behind options of the program itself.
+#[test]
+fn l3_global_options_hide_no_subcommand() {
+    for (program, before, launching) in [
+        (
+            "git",
+            &["-C .", "--no-pager -C sub", "--git-dir=x", "--git-dir x --work-tree .", "-p -P"][..],
+            "bisect run ./x",
+        ),
+        ("git", &["-C .", "--no-pager", "--bare"], "submodule foreach ./x"),
+        ("cargo", &["-q", "+nightly", "-q --locked -v", "--color always", "--color=never -Zx"], "run"),
+        ("npm", &["--silent", "-s", "--prefix d", "--prefix=d -q"], "exec x"),
+        ("npm", &["--silent", "--loglevel error"], "init evil"),
+        ("pnpm", &["-r", "-C d", "--filter x"], "exec x"),
+        ("yarn", &["--cwd d", "-s"], "dlx x"),
+        ("go", &["-C d"], "run x.go"),
+        ("uv", &["--project d", "-q"], "run x"),
+        ("rustup", &["-v", "--quiet"], "run stable x"),
+        ("mvn", &["-q", "-f pom.xml"], "exec:exec"),
+    ] {
+        for options in before.iter().chain(&[""]) {
+            for wrapper in ["", "env ", "timeout 5 "] {
+                let line = format!("{wrapper}{program} {options} {launching}");
+                assert!(ran(&line).contains(&UNKNOWN.to_owned()), "{line}: {:?}", ran(&line));
+            }
+        }
+    }
+    for line in ["git clone -u ./x y", "git clone -u./x y", "git clone -qu ./x y", "git -C . clone -u ./x y"]
+    {
+        assert_eq!(ran(line), ["./x", "git"], "{line}");
+    }
+    assert!(refusal("git clone -u ./x *").contains("other programs"));
+    // What these start is known from their own words.
+    for line in [
+        "git --no-pager log bisect",
+        "git -C . status",
+        "git push -u origin main",
+        "git add -u",
+        "cargo -q test run",
+        "cargo --locked build",
+        "npm --silent run exec",
+        "tar -cf FILE.tar x",
+    ] {
+        assert_eq!(ran(line).len(), 1, "{line}: {:?}", ran(line));
+    }
+}
+
 /// A rule that forbids `rm`, or permits `ls` alone, is not evaded by how a line is written: the line names the
 /// program, or `?` for an unknown one.
 #[test]

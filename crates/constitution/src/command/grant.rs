@@ -185,10 +185,13 @@ fn check_width(program: &str, slots: &[PatternWord]) -> Result<(), GrantError> {
         ProgramClass::Remote | ProgramClass::Unknown | ProgramClass::Plain => {}
     }
     let literals: Vec<&str> = slots.iter().filter_map(PatternWord::literal).collect();
-    let subcommand = literals.iter().find(|word| !word.starts_with('-'));
-    let launching = subcommand.filter(|word| program_class::launches(program, word));
+    let launching = literals
+        .iter()
+        .find(|word| !word.starts_with('-'))
+        .filter(|_| program_class::may_launch(program, &literals));
     let code = literals.iter().find(|word| {
-        program_class::code_option(program, word).is_some() || program_class::is_place_option(program, word)
+        program_class::code_option_of(program, &literals, word).is_some()
+            || program_class::is_place_option(program, word)
     });
     if let Some(word) = launching.or(code) {
         return Err(GrantError::Code { program: name(), word: sanitize(word) });

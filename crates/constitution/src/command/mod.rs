@@ -19,6 +19,7 @@ mod program_class;
 mod programs;
 mod reader;
 mod redirect;
+mod run_inputs;
 mod subcommands;
 mod suggest;
 mod unsafe_chars;
@@ -29,6 +30,7 @@ use std::collections::BTreeSet;
 pub use grant::{CommandGrant, GrantError};
 pub use grant_match::covers_all;
 pub use programs::{UNKNOWN, programs};
+pub use run_inputs::{RunInputs, Unbound, is_bound, run_inputs};
 pub use suggest::suggest_grants;
 pub use unsafe_chars::is_hidden;
 

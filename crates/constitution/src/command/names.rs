@@ -90,8 +90,21 @@ pub(super) const LAUNCHING: [(&str, &str); 22] = [
     ("openssl", "engine"),
 ];
 
+/// Options before a subcommand that take no value.
+pub(super) const GLOBAL_FLAGS: [(&str, &str); 6] = [
+    (
+        "git",
+        "--no-pager -P --paginate -p --bare --no-optional-locks --no-replace-objects --literal-pathspecs --no-lazy-fetch",
+    ),
+    ("cargo", "-q --quiet -v -vv --verbose --locked --offline --frozen"),
+    ("npm pnpm yarn", "-s --silent -q --quiet -d --verbose -g --global -r --recursive --offline"),
+    ("go pip uv gem bundle", "-q --quiet -v --verbose --offline"),
+    ("apt apt-get dnf", "-y --yes -q -qq --quiet"),
+    ("mvn gradle composer dotnet", "-q --quiet -o --offline -B -n"),
+];
+
 /// Options whose value is a program or code.
-pub(super) const CODE_OPTIONS: [(&str, &str); 22] = [
+pub(super) const CODE_OPTIONS: [(&str, &str); 28] = [
     (
         "git",
         "-c --config --config-env --exec-path --upload-pack --receive-pack --exec -x --extcmd -O --open-files-in-pager",
@@ -124,11 +137,23 @@ pub(super) const CODE_OPTIONS: [(&str, &str); 22] = [
     ("cloc", "--extract-with --vcs --config"),
     ("openssl", "-engine -provider -provider-path"),
     ("cmake", "-P"),
+    ("git-clone git-ls-remote git-fetch-pack git-archive", "-u --upload-pack --template"),
+    ("hg", "--config"),
+    ("svn", "--config-option --config-dir --diff-cmd --diff3-cmd --editor-cmd --merge-tool"),
+    ("jj", "--config --config-file --config-toml"),
+    ("helm", "--post-renderer"),
+    ("apt apt-get", "-o --option -c --config-file"),
 ];
 
 /// Code options that may follow other letters in one word, with their value attached: `-nO./x`.
-pub(super) const BUNDLED: [(&str, &str); 5] =
-    [("git", "O"), ("tar", "I F T"), ("zip", "TT"), ("rsync", "e"), ("scp sftp", "o S D")];
+pub(super) const BUNDLED: [(&str, &str); 6] = [
+    ("git-clone git-ls-remote", "u"),
+    ("git", "O"),
+    ("tar", "I F T"),
+    ("zip", "TT"),
+    ("rsync", "e"),
+    ("scp sftp", "o S D"),
+];
 
 /// Options that change where code is found or where results go, and thereby the meaning of the rest of the pattern.
 pub(super) const PLACE_OPTIONS: [(&str, &str); 10] = [

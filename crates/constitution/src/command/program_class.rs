@@ -1,8 +1,8 @@
 //! The class of a program by its name, and the effect of its words.
 
 use super::names::{
-    BUNDLED, CODE_OPTIONS, COLONS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, PLAIN, REMOTE,
-    SHELL_STATE, SHELLS, WITH_SUBCOMMAND, lists,
+    BUNDLED, CODE_OPTIONS, COLONS, GLOBAL_FLAGS, INTERPRETERS, LAUNCHERS, LAUNCHING, PLACE_OPTIONS, PLAIN,
+    REMOTE, SHELL_STATE, SHELLS, WITH_SUBCOMMAND, lists,
 };
 use super::pattern::Colon;
 use super::{programs, subcommands, wrappers};
@@ -113,6 +113,31 @@ pub(super) fn launches(program: &str, subcommand: &str) -> bool {
     letters || lists(words_of(&LAUNCHING, program), subcommand)
 }
 
+/// The words that may be the subcommand: the first word that is no option, and the one after it if the first may be the
+/// value of an option.
+pub(super) fn subcommands<'a>(program: &str, words: &[&'a str]) -> Vec<&'a str> {
+    let flags = words_of(&GLOBAL_FLAGS, program);
+    let (mut found, mut may_be_value) = (Vec::new(), false);
+    for word in words {
+        if word.starts_with(['-', '+']) {
+            may_be_value |= word.starts_with('-') && !word.contains('=') && !lists(flags, word);
+            continue;
+        }
+        found.push(*word);
+        if !std::mem::take(&mut may_be_value) {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether a subcommand, behind options too, starts what further words name.
+pub(super) fn may_launch(program: &str, words: &[&str]) -> bool {
+    let first = words.first().is_some_and(|first| launches(program, first));
+    let names = words_of(&LAUNCHING, program);
+    first || subcommands(program, words).iter().any(|subcommand| lists(names, subcommand))
+}
+
 /// An option that contains or announces code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CodeOption<'a> {
@@ -122,7 +147,15 @@ pub(super) enum CodeOption<'a> {
     Before,
 }
 
-pub(super) fn code_option<'a>(program: &str, word: &'a str) -> Option<CodeOption<'a>> {
+/// The options of some subcommands are in the tables under the name of both: `git-clone`.
+pub(super) fn code_option_of<'a>(program: &str, words: &[&str], word: &'a str) -> Option<CodeOption<'a>> {
+    code_option(program, word).or_else(|| {
+        let name = basename(program);
+        subcommands(program, words).iter().find_map(|sub| code_option(&format!("{name}-{sub}"), word))
+    })
+}
+
+fn code_option<'a>(program: &str, word: &'a str) -> Option<CodeOption<'a>> {
     let attached = option(words_of(&CODE_OPTIONS, program), word).or_else(|| bundled(program, word))?;
     Some(if attached.is_empty() { CodeOption::Before } else { CodeOption::With(attached) })
 }

@@ -211,8 +211,9 @@ impl ProgramCollector {
 
     /// Options of other programs that bring a command: `git -c alias.x=!y`, `--upload-pack=x`, `--rsh x`.
     fn options(&mut self, program: &str, rest: &[String], level: usize) {
+        let words: Vec<&str> = rest.iter().map(String::as_str).collect();
         for (at, word) in rest.iter().enumerate() {
-            let value = match program_class::code_option(program, word) {
+            let value = match program_class::code_option_of(program, &words, word) {
                 Some(CodeOption::With(value)) => value,
                 Some(CodeOption::Before) => rest.get(at + 1).map_or("", String::as_str),
                 None => continue,
@@ -225,15 +226,16 @@ impl ProgramCollector {
                 None => self.text(value.trim_start_matches('!'), level),
             }
         }
-        let launched = rest.first().is_some_and(|subcommand| program_class::launches(program, subcommand));
-        if launched || program_class::class(program) == ProgramClass::Launcher {
+        if program_class::may_launch(program, &words)
+            || program_class::class(program) == ProgramClass::Launcher
+        {
             self.add(UNKNOWN);
         }
     }
 }
 
 /// Variables whose value some program runs or loads code from.
-fn names_a_program(variable: &str) -> bool {
+pub(super) fn names_a_program(variable: &str) -> bool {
     const RUN: [&str; 14] = [
         "PATH",
         "PAGER",

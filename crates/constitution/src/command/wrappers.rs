@@ -193,6 +193,18 @@ impl Wrapper {
         }
     }
 
+    /// Whether the command works in another folder, or sees other files, than the wrapper.
+    pub(super) fn moves(&self, own: &[String]) -> bool {
+        let options: &[&str] = match self.name {
+            "chroot" | "nsenter" | "unshare" | "ssh" => return true,
+            "env" => &["-C", "--c"],
+            "sudo" => &["-D", "--chd", "-R", "--chr", "-i", "--l"],
+            "su" | "runuser" => &["-", "-l", "--l"],
+            _ => &[],
+        };
+        own.iter().any(|word| options.iter().any(|option| word.starts_with(option)))
+    }
+
     /// Skips the wrapper's own words.
     pub(super) fn inside<'a>(&self, words: &'a [String]) -> WrappedCommand<'a> {
         let mut inside =

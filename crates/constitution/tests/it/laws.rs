@@ -147,7 +147,8 @@ proptest! {
         for facts in calls {
             let tainted = facts.labels.private && facts.labels.trust <= Trust::Community;
             let outside = facts.args.outside == Some(true);
-            let way_out = law.manifest(&facts.tool).is_none_or(|own| own.is_way_out(outside));
+            let addressed = facts.args.links != Some(false);
+            let way_out = law.manifest(&facts.tool).map_or(addressed, |own| own.is_way_out(outside));
             let owners = facts.provenance == tribune_constitution::ArgumentProvenance::Owner;
             let offer = facts.stage == tribune_constitution::DecisionStage::Offer;
             let off = law.settings().mode_of(&facts.tool) == tribune_constitution::EnforcementMode::Off;

@@ -4,3 +4,4 @@
 mod arbitrary;
 mod checked;
 mod laws;
+mod provenance;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tribune_egress::{EgressRules, Network, RealNetwork, SessionSocketService, SocketLimits};
-use tribune_gateway::{Proxy, ProxyParts, SessionModel};
+use tribune_gateway::{Proxy, ProxyParts, SessionModel, Timeouts};
 use tribune_registry::Agents;
 
 use super::StartContext;
@@ -41,7 +41,7 @@ pub(crate) fn open(
         ledger: storage.ledger.clone(),
         clock: Arc::clone(&storage.clock),
         max_body: config.gateway.max_message_bytes,
-        body_timeout: config.gateway.idle,
+        body_timeout: config.gateway.idle.min(Timeouts::default().body),
         draining: shutdown.draining.clone(),
         stopping: shutdown.stopping.clone(),
     }));

@@ -13,7 +13,6 @@ use tribune_gateway::status::Status;
 use tribune_gateway::{Api, Authenticator, Gateway, GatewayLimits, Names, Parts, Principal, Timeouts};
 use tribune_governance::gate::hooks::HookEvent;
 use tribune_governance::turn::Recovered;
-use tribune_records::agents::ANONYMOUS;
 use tribune_sessions::canary::Canaries;
 use tribune_sessions::session::SessionManager;
 
@@ -82,7 +81,7 @@ fn gateway(
     let status = status(context, stages, address, shutdown);
     Gateway::new(Parts {
         api: api(context, stages, status),
-        authenticator: Authenticator::new(&stages.secrets.token, log, approvers),
+        authenticator: Authenticator::new(&stages.secrets.token, &stages.secrets.guest_token, log, approvers),
         names: Names::new(address, &config.gateway.hosts, &config.gateway.origins),
         limits: limits(config, timeouts),
         anonymous: anonymous(config.gateway.anonymous),
@@ -116,6 +115,7 @@ fn api(context: StartContext<'_>, stages: EarlierStages<'_>, status: Arc<Status>
         sessions: stages.sessions.manager.clone(),
         agents: Arc::clone(&stages.registry.agents),
         approvers: Arc::clone(&stages.registry.approvers),
+        deciders: Arc::clone(&stages.registry.deciders),
         readers: context.storage.readers.clone(),
         store: Arc::clone(&stages.storage.store),
         providers: Arc::clone(&stages.secrets.providers),
@@ -141,8 +141,7 @@ const fn limits(config: &Config, timeouts: Timeouts) -> GatewayLimits {
 fn anonymous(config: Anonymous) -> Option<Principal> {
     match config {
         Anonymous::Deny => None,
-        // INVARIANT: the name is a valid id.
-        Anonymous::DefaultMandate => ANONYMOUS.parse().ok().map(|id| Principal::Anonymous { id }),
+        Anonymous::DefaultMandate => tribune_gateway::anonymous(),
     }
 }
 

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use tribune_config::Config;
+use tribune_governance::decider_log::DeciderLog;
+use tribune_records::deciders::Decider;
 use tribune_redact::Redactor;
-use tribune_registry::{Agents, Approvers, Board, DEFAULT_ROSTER, Mailbox};
+use tribune_registry::{Agents, Approvers, Board, DEFAULT_ROSTER, Mailbox, Roster, RosterAgent};
 
 use super::StartContext;
 use crate::start_error::StartError;
@@ -16,6 +18,7 @@ use crate::state_folder::write_if_missing;
 pub(crate) struct Registry {
     pub(crate) agents: Arc<Agents>,
     pub(crate) approvers: Arc<Approvers>,
+    pub(crate) deciders: Arc<DeciderLog>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) board: Arc<Board>,
 }
@@ -31,7 +34,22 @@ pub(crate) fn load(context: StartContext<'_>, redactor: &Redactor) -> Result<Reg
     let approvers = Arc::new(Approvers::load(data.join("approvers.json"))?);
     let mailbox = Arc::new(Mailbox::new(data.join("agent-mailbox.jsonl")).with_redactor(redactor.clone()));
     let board = Arc::new(Board::new(home.root().join("board.md")));
-    Ok(Registry { agents, approvers, mailbox, board })
+    let deciders = Arc::new(DeciderLog::new(context.storage.clone()));
+    Ok(Registry { agents, approvers, deciders, mailbox, board })
+}
+
+/// Records the approvers and agents that were added, changed or removed in the files since the last start.
+pub(crate) async fn record_file_changes(registry: &Registry) -> Result<(), StartError> {
+    let listed = registry.approvers.deciders().into_iter().chain(registry.agents.deciders());
+    let initial: Vec<Decider> = Roster::initial().iter().map(RosterAgent::decider).collect();
+    let found = registry.deciders.record_file_changes(listed.collect(), &initial).await?;
+    if found > 0 {
+        tracing::warn!(
+            changes = found,
+            "approvers or agents were changed in their files: `tribune approvers list` shows them"
+        );
+    }
+    Ok(())
 }
 
 /// Checks that `sessions.maxOpen` has room for all standing agents.

@@ -1,4 +1,4 @@
-//! Step `secrets` of the policy stage: the operator's token, the model providers with their keys, and the redactor that knows
+//! Step `secrets` of the policy stage: the tokens of the home, the model providers with their keys, and the redactor that knows
 //! both.
 
 use std::path::PathBuf;
@@ -10,12 +10,13 @@ use tribune_providers::RequestTimeouts;
 use tribune_redact::Redactor;
 use tribune_storage::home::Home;
 
-use crate::operator_token;
 use crate::start_error::StartError;
+use crate::token_files;
 
 /// The secrets of the daemon, and what removes them from texts.
 pub(crate) struct Secrets {
     pub(crate) token: String,
+    pub(crate) guest_token: String,
     pub(crate) token_path: PathBuf,
     pub(crate) providers: Arc<Providers>,
     pub(crate) redactor: Arc<Redactor>,
@@ -35,13 +36,17 @@ impl Secrets {
         env: Option<Env>,
         timeouts: RequestTimeouts,
     ) -> Result<Self, StartError> {
-        let token_path = operator_token::path(home);
-        let token = operator_token::load_or_create(&token_path)?;
+        let token_path = token_files::operator_path(home);
+        let token = token_files::load_or_create(&token_path, token_files::OPERATOR)?;
+        let guest_token = token_files::load_or_create(&token_files::guest_path(home), token_files::GUEST)?;
         let env = env.unwrap_or_else(process_env);
         let providers = Arc::new(Providers::new(&config.models, &env, timeouts));
-        let known = Providers::secrets(&config.models, &env).into_iter().chain([token.clone()]).collect();
+        let known = Providers::secrets(&config.models, &env)
+            .into_iter()
+            .chain([token.clone(), guest_token.clone()])
+            .collect();
         let redactor = Arc::new(redactor(&config.redact).with_exact_values(known));
-        Ok(Self { token, token_path, providers, redactor })
+        Ok(Self { token, guest_token, token_path, providers, redactor })
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) fn build(
     );
     let tools = tools
         .with_launcher(launcher(home, config))
+        .with_redactor(Arc::clone(&secrets.redactor))
         .hiding(&config.workspaces.hide)
         .with_web(Egress::new(egress.mode, egress.allow, egress.deny), config.web_search.endpoint.clone())
         .with_status(Arc::new(move || reported.get().map(|status| status.for_agents())))

@@ -679,3 +679,26 @@ async fn l8_script_swapped_after_the_request_requires_a_new_approval() {
     drop((talker, operator));
     assert_sound(&daemon.stop().await.home);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denied_call_is_not_asked_again_until_the_owner_speaks() {
+    let daemon = daemon().await;
+    let (mut talker, mut operator) = (daemon.operator().await, daemon.operator().await);
+    open(&mut talker).await;
+    let twice = format!("{}\n{}", write("a.txt", "x"), write("a.txt", "x"));
+    let running = talker.send("turn.run", &turn_params(KEY, &twice)).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    decide(&mut operator, &asked, json!({ "decision": "deny", "reason": "no" })).await.unwrap();
+    // The second call is denied without a card, so the turn ends.
+    let (_, said) = within("the end of the turn", ended(&mut talker, running)).await;
+    assert_eq!(said.matches("denied by operator: no").count(), 2, "{said}");
+    assert_eq!(said.matches("nothing has changed since").count(), 1, "{said}");
+    // A new message of the owner is a new context.
+    let running = talker.send("turn.run", &turn_params(KEY, &write("a.txt", "x"))).await.unwrap();
+    let asked = id(&pending(&mut operator, 1).await[0]);
+    decide(&mut operator, &asked, json!({ "decision": "allow_once" })).await.unwrap();
+    ended(&mut talker, running).await;
+    assert_eq!(written(&daemon.home, "a.txt").as_deref(), Some("x"));
+    drop((talker, operator));
+    assert_sound(&daemon.stop().await.home);
+}

@@ -58,6 +58,29 @@ async fn unauthenticated_connections_do_not_block_the_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn guests_keep_half_of_the_slots_and_no_more() {
+    let mut config = config();
+    config.gateway.max_connections = 8;
+    let daemon = TestDaemon::start_at(TempHome::new(), &config).await;
+    let mut guests = Vec::new();
+    for seed in 1..=12 {
+        guests.push(agent(&daemon, &key(seed)).await.0);
+    }
+    // Connections that prove nothing take the slots of their own kind.
+    let mut plain = Vec::new();
+    for _ in 0..20 {
+        plain.push(TcpStream::connect(daemon.address()).await.unwrap());
+    }
+    assert!(is_up(&daemon).await);
+    let mut alive = 0;
+    for guest in &mut guests {
+        alive += usize::from(guest.call("auth.whoami", &json!({})).await.is_ok());
+    }
+    assert_eq!(alive, 4, "the newest guests keep their connections");
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn registered_agents_leave_a_slot_for_the_operator() {
     let mut config = config();
     config.gateway.max_connections = 16;

@@ -31,6 +31,9 @@ use crate::raw_clients::{
 const KEY: &str = "agent:main:cli:local:dm:governed";
 const SCOUT: &str = "agent:scout:cli:local:dm:operator";
 
+/// The roster line of an agent that accepts messages from `main`.
+const SCOUT_LINE: &str = "{\"id\":\"scout\",\"accepts_from\":[\"main\"]}";
+
 fn with_agents(lines: &str) -> TempHome {
     let home = TempHome::new();
     home.write("data/agent-roster.jsonl", &format!("{{\"id\":\"main\",\"standing\":true}}\n{lines}\n"));
@@ -360,7 +363,7 @@ fn found(root: &Path, canary: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
-    let home = with_agents("{\"id\":\"scout\"}");
+    let home = with_agents(SCOUT_LINE);
     let log = LogConfig { level: LogLevel::Debug, max_bytes: 8 << 20, files: 4 };
     telemetry::start(home.home.root(), &log).unwrap();
     home.write("agents/main/workspace/notes.txt", "canary-file in a file\n");
@@ -507,7 +510,7 @@ async fn l5_no_content_and_no_secret_is_in_a_log_the_ledger_or_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn l6_views_equal_their_rebuild_after_a_mixed_run() {
-    let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
+    let daemon = TestDaemon::start_at(with_agents(SCOUT_LINE), &config()).await;
     let mut client = daemon.operator().await;
     for (key, mode) in [(KEY, "domain"), (SCOUT, "persistent"), ("agent:main:cli:local:dm:once", "oneshot")] {
         client.call("session.init", &json!({ "session_key": key, "mode": mode })).await.unwrap();
@@ -572,7 +575,7 @@ async fn l9_full_queue_answers_busy_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_steps_of_a_turn_are_recorded_in_order() {
-    let home = with_agents("{\"id\":\"scout\"}");
+    let home = with_agents(SCOUT_LINE);
     home.write("agents/scout/workspace/a.txt", "hello\n");
     let daemon = TestDaemon::start_at(home, &config()).await;
     let mut client = daemon.operator().await;
@@ -633,7 +636,7 @@ fn mailbox_messages(events: &[Value]) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mailbox_message_arrives_once_in_the_next_turn() {
-    let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
+    let daemon = TestDaemon::start_at(with_agents(SCOUT_LINE), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     open(&mut client, SCOUT).await;
@@ -670,7 +673,7 @@ async fn mailbox_message_arrives_once_in_the_next_turn() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exactly_one_of_two_sessions_gets_a_mailbox_message() {
-    let daemon = TestDaemon::start_at(with_agents("{\"id\":\"scout\"}"), &config()).await;
+    let daemon = TestDaemon::start_at(with_agents(SCOUT_LINE), &config()).await;
     let mut client = daemon.operator().await;
     open(&mut client, KEY).await;
     let keys = ["a", "b", "c"].map(|peer| format!("agent:scout:cli:local:dm:{peer}"));

@@ -11,6 +11,7 @@ use tribune_daemon::daemon::DaemonOverrides;
 use tribune_gateway::Timeouts;
 use tribune_testkit::{TempHome, TestDaemon, config, turn_params};
 
+use crate::principals::guest_token;
 use crate::raw_clients::{
     BINARY, RawMessage, RawSocket, TEXT, assert_healthy, body, events_until, flood, http, is_done,
     start_with, wait_for_status, within,
@@ -288,6 +289,63 @@ async fn unauthenticated_connection_gets_no_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unauthenticated_frame_has_at_most_64_kib() {
+    let daemon = TestDaemon::start().await;
+    let closed = close(1009, "a frame has at most 64 KiB before authentication, and from guests");
+    let half = vec![b' '; 45_000];
+    // As one frame, in fragments, and from a guest.
+    for token in [None, guest_token(&daemon)] {
+        for kinds in [&[TEXT][..], &[0x01, 0x80]] {
+            let mut raw = RawSocket::connect(&daemon, token.as_deref()).await;
+            let payload = if kinds.len() == 1 { [half.clone(), half.clone()].concat() } else { half.clone() };
+            for kind in kinds {
+                raw.send(*kind, &payload).await;
+            }
+            let end = raw.next().await;
+            assert!([&closed, &RawMessage::Gone].contains(&&end), "{end:?}");
+        }
+    }
+    // Many small frames are no large one, and after authentication the configured limit holds.
+    let mut raw = RawSocket::connect(&daemon, None).await;
+    let challenge = r#"{"jsonrpc":"2.0","id":1,"method":"auth.challenge"}"#;
+    let padded = format!("{challenge}{}", " ".repeat(40_000));
+    for _ in 0..8 {
+        assert!(matches!(raw.request(&padded).await, RawMessage::Text(_)));
+    }
+    let token =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "auth.token", "params": { "token": daemon.token() } });
+    assert!(matches!(raw.request(&token.to_string()).await, RawMessage::Text(_)));
+    let large = format!("{challenge}{}", " ".repeat(1 << 20));
+    assert!(matches!(raw.request(&large).await, RawMessage::Text(_)));
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unauthenticated_connections_share_a_budget_of_bytes() {
+    let daemon = TestDaemon::start().await;
+    // The head of a frame of 60,000 bytes, and most of them.
+    let mut part = vec![TEXT, 0x80 | 126];
+    part.extend_from_slice(&60_000_u16.to_be_bytes());
+    part.extend_from_slice(&[0; 4]);
+    part.resize(59_000, b' ');
+    let mut sockets = Vec::new();
+    for _ in 0..200 {
+        let mut raw = RawSocket::connect(&daemon, None).await;
+        let _ = raw.stream.write_all(&part).await;
+        sockets.push(raw);
+    }
+    // 200 of them would hold 12 MB. What is beyond the budget is closed; the operator gets in by the same way.
+    let mut operator = RpcClient::connect(&daemon.address(), None).await.unwrap();
+    operator.call("auth.token", &json!({ "token": daemon.token() })).await.unwrap();
+    let status = wait_for_status(&mut operator, "connections beyond the budget are closed", |status| {
+        status["connections"].as_u64().is_some_and(|open| open <= 80)
+    })
+    .await;
+    assert!(status["connections"].as_u64().unwrap() > 40, "the budget is used: {status}");
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_tokens_are_rate_limited_and_the_right_one_is_accepted() {
     let daemon = TestDaemon::start().await;
     let mut answers = Vec::new();
@@ -348,6 +406,90 @@ async fn foreign_host_or_origin_is_refused_on_every_endpoint() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn authority_of_an_absolute_target_is_checked() {
+    let daemon = TestDaemon::start().await;
+    let host = daemon.address();
+    let head = format!("Host: {host}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n", daemon.token());
+    for (target, status) in [
+        (format!("http://{host}/v1/status"), "200"),
+        ("http://evil.example/v1/status".to_owned(), "403"),
+        (format!("http://evil.example:{}/v1/status", daemon.daemon.address().port()), "403"),
+        (format!("http://{host}@evil.example/v1/status"), "403"),
+        (format!("http://x@{host}/v1/status"), "403"),
+        (format!("https://{host}/v1/status"), "403"),
+    ] {
+        let answer = http(&host, format!("GET {target} HTTP/1.1\r\n{head}\r\n").as_bytes()).await;
+        assert_eq!(answer.get(9..12), Some(status), "{target}: {answer}");
+        if status == "403" {
+            assert_eq!(body(&answer)["error"]["code"], "foreign_host", "{target}");
+        }
+    }
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bare_line_feed_in_a_request_head_is_refused() {
+    let daemon = TestDaemon::start().await;
+    let host = daemon.address();
+    let good = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let posted = format!("POST /v1/nothing HTTP/1.1\r\nHost: {host}\r\nContent-Length: 3\r\n\r\na\nb");
+    let bare = [
+        good.replace("\r\n", "\n"),
+        good.replacen("\r\n", "\n", 1),
+        format!("GET /healthz HTTP/1.1\r\nHost: {host}\n\r\n"),
+        format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\n"),
+        format!("\n{good}"),
+        format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nX: a\nContent-Length: 5\r\n\r\n"),
+    ];
+    for request in &bare {
+        let answer = http(&host, request.as_bytes()).await;
+        assert_eq!(answer.get(9..12), Some("400"), "{request:?}: {answer}");
+        // Also behind other requests on the same connection.
+        for before in [&good, &posted] {
+            let answer = http(&host, format!("{before}{before}{request}").as_bytes()).await;
+            assert_eq!(answer.matches("HTTP/1.1 400 ").count(), 1, "{before:?} and {request:?}: {answer}");
+            assert!(!answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        }
+    }
+    // A body whose end the guard does not know ends its connection.
+    let chunked =
+        format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    let upgrade =
+        format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    for last in [chunked, upgrade] {
+        let answer = http(&host, format!("{last}{}", good.replace("\r\n", "\n")).as_bytes()).await;
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{last:?}: {answer}");
+    }
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_that_drips_is_ended_on_every_route() {
+    let daemon = with_timeouts(&config(), |timeouts| timeouts.body = Duration::from_secs(1)).await;
+    for path in ["/v1/sessions", "/v1/gate/message_received", "/acp", "/v1/proxy/none/v1/messages"] {
+        let mut stream = TcpStream::connect(daemon.address()).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{{",
+            daemon.address(),
+            daemon.token()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let (mut read, mut write) = stream.into_split();
+        let dripping = async {
+            while write.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let mut answer = Vec::new();
+        tokio::select! {
+            end = within("a body that drips is ended", read.read_to_end(&mut answer)) => drop(end),
+            () = dripping => {}
+        }
+    }
+    assert_healthy(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn malformed_and_oversized_http_is_refused() {
     let daemon = TestDaemon::start_at(TempHome::new(), &small()).await;
     let host = daemon.address();
@@ -391,6 +533,13 @@ async fn malformed_and_oversized_http_is_refused() {
         let answer = http(&daemon.address(), request.as_bytes()).await;
         assert_eq!(answer.get(9..12), Some(status), "{answer}");
         assert_eq!(body(&answer)["error"]["code"], code, "{answer}");
+    }
+    // The head has at most 64 KiB in all, which is less than the parser's buffer takes.
+    let headers = |count: usize| format!("X-Filler: {}\r\n", "x".repeat(1000)).repeat(count);
+    for (count, status) in [(62, "200"), (66, "431"), (100, "431")] {
+        let request = format!("GET /healthz HTTP/1.1\r\n{head}{}\r\n", headers(count));
+        let answer = http(&daemon.address(), request.as_bytes()).await;
+        assert_eq!(answer.get(9..12), Some(status), "{count}: {answer}");
     }
     // Chunked bodies, which do not announce their length.
     let mut chunked =

@@ -33,12 +33,24 @@ async fn prove(client: &mut RpcClient, public_key: &str, signature: &[u8]) -> Re
     client.call("auth.agent", &proof).await
 }
 
-/// Connects and proves `key`; returns the connection and its principal.
+/// The guest token of the home.
+pub(crate) fn guest_token(daemon: &TestDaemon) -> Option<String> {
+    let path = daemon.home.home.root().join("run/guest-token");
+    std::fs::read_to_string(path).ok().map(|token| token.trim().to_owned())
+}
+
+/// Proves `key` on a connection; returns its principal.
+pub(crate) async fn prove_key(client: &mut RpcClient, key: &SigningKey) -> Result<Value, ClientError> {
+    let challenge = client.call("auth.challenge", &json!({})).await?;
+    let word = |name: &str| challenge[name].as_str().unwrap();
+    let text = challenge_text(word("audience"), word("nonce"), &public(key));
+    prove(client, &public(key), &key.sign(text.as_bytes()).to_bytes()).await
+}
+
+/// Connects with the guest token and proves `key`; returns the connection and its principal.
 pub(crate) async fn agent(daemon: &TestDaemon, key: &SigningKey) -> (RpcClient, Value) {
-    let mut client = RpcClient::connect(&daemon.address(), None).await.unwrap();
-    let (audience, nonce) = challenge(&mut client).await;
-    let text = challenge_text(&audience, &nonce, &public(key));
-    let who = prove(&mut client, &public(key), &key.sign(text.as_bytes()).to_bytes()).await.unwrap();
+    let mut client = RpcClient::connect(&daemon.address(), guest_token(daemon).as_deref()).await.unwrap();
+    let who = prove_key(&mut client, key).await.unwrap();
     (client, who)
 }
 
@@ -123,6 +135,7 @@ async fn unregistered_caller_has_only_the_default_mandate() {
         ("session.forget", about(&own), "forbidden"),
         ("session.close", about(&own), "ok"),
         ("auth.challenge", json!({}), "ok"),
+        ("auth.daemon", json!({ "nonce": "00".repeat(32), "token_hint": "0" }), "unauthorized"),
         ("auth.token", json!({ "token": "trb_0" }), "unauthorized"),
         (
             "auth.agent",

@@ -26,7 +26,9 @@ async fn setup() -> (TestDaemon, ScriptedAgent) {
         r#"@id("ask-write") forbid(principal, action == Tribune::Action::"write", resource) unless { context.approved };"#,
     );
     let agent = |name: &str| {
-        format!("{{\"id\":\"{name}\",\"backend\":\"scripted\",\"mandate\":\"dev\",\"standing\":false}}\n")
+        format!(
+            "{{\"id\":\"{name}\",\"backend\":\"scripted\",\"mandate\":\"dev\",\"standing\":false,\"accepts_from\":[\"*\"]}}\n"
+        )
     };
     home.write("data/agent-roster.jsonl", &format!("{}{}", agent("main"), agent("scout")));
     let scripted = ScriptedAgent::default();

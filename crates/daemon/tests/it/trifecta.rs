@@ -61,7 +61,7 @@ pub(crate) async fn page() -> String {
 async fn setup() -> Setup {
     let home = TempHome::new();
     home.write("mandates/free.md", MANDATE);
-    let agent = |id: &str| json!({ "id": id, "backend": "scripted", "mandate": "free", "standing": false });
+    let agent = |id: &str| json!({ "id": id, "backend": "scripted", "mandate": "free", "standing": false, "accepts_from": ["*"] });
     home.write("data/agent-roster.jsonl", &format!("{}\n{}\n", agent("main"), agent("scout")));
     home.write("policy/free.cedar", FREE);
     home.write("agents/main/workspace/secret.txt", "the secret of this instance");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tribune_runtime::SessionKey;
 use tribune_sessions::session::Subscription;
@@ -27,6 +27,8 @@ pub(super) struct ClientSession {
     pub(super) own: watch::Sender<OwnTurns>,
     /// The prompt whose response this client awaits.
     running: Mutex<Option<Running>>,
+    /// Wakes those that wait for the end of that prompt.
+    prompt_ended: Notify,
     /// The subscription that the next forwarder takes.
     prefetched: Mutex<Option<Prefetched>>,
     /// Cancels the current forwarder.
@@ -146,6 +148,7 @@ impl ClientSession {
             progress: watch::Sender::new(Progress { is_over: true, ..Progress::default() }),
             own: watch::Sender::new(OwnTurns::default()),
             running: Mutex::default(),
+            prompt_ended: Notify::new(),
             prefetched: Mutex::default(),
             following: Mutex::default(),
             attaching: tokio::sync::Mutex::default(),
@@ -164,6 +167,27 @@ impl ClientSession {
     /// The running prompt, if this client started it.
     pub(super) fn running(&self) -> MutexGuard<'_, Option<Running>> {
         locked(&self.running)
+    }
+
+    /// The prompt of this client is over.
+    pub(super) fn end_running(&self) {
+        *self.running() = None;
+        self.prompt_ended.notify_waiters();
+    }
+
+    /// Cancels this client's prompt and waits for its end. A prompt that is still on its way to the session would reopen it.
+    pub(super) async fn cancel_prompt(&self) {
+        loop {
+            let ended = self.prompt_ended.notified();
+            tokio::pin!(ended);
+            // From here on no notification is missed.
+            ended.as_mut().enable();
+            match &*self.running() {
+                Some(running) => running.token.cancel(),
+                None => return,
+            }
+            ended.await;
+        }
     }
 
     /// Counts a requested turn as pending until [`PendingTurn::started`] names it, or the returned value is dropped.

@@ -177,7 +177,8 @@ impl Connection {
 
     fn on_request(self: &Arc<Self>, id: RequestId, method: String, params: Value) {
         let token = CancellationToken::new();
-        let registered = self.register(&id, &method, &params, &token);
+        let within_rate = self.gateway.guest_rate.take(&self.who).map_err(Fault::from);
+        let registered = within_rate.and_then(|()| self.register(&id, &method, &params, &token));
         // A rejected request is not in `in_flight`, and its id may be that of another request which is.
         let is_registered = registered.is_ok();
         let own = Arc::clone(self);

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::client_session::ClientSession;
 use super::connection::Connection;
-use super::options::Mode;
 use super::passthrough::merge_members;
 use super::update_mapper::PermissionRequest;
 use super::{tool_call_view, wire};
 use crate::api_types::DecisionBody;
+use crate::calls::RequestedCall;
 
 /// The duration of "Allow for one hour".
 const ONE_HOUR: Duration = Duration::from_secs(60 * 60);
@@ -45,14 +45,20 @@ impl Connection {
                 let what = format!("this call waits for an approver: {} ({})", request.reason, request.id);
                 return own.notice(&session, &what).await;
             }
+            let requested = own.gateway.api.approval_call(&own.who, &request.id).await;
+            // The kind of Tribune's record: the agent may have described the call as another.
+            let kind = match &requested {
+                Ok(Some(call)) => tool_call_view::kind(&call.tool),
+                Ok(None) | Err(_) => "other",
+            };
             let mode = session.binding().mode;
-            let kind = request.call["kind"].as_str().unwrap_or("other");
             let is_autorun = request.rules.iter().any(|rule| rule == AUTORUN_RULE);
             if let Some(decision) = mode.answer(kind).filter(|decision| *decision == "deny" || !is_autorun) {
-                return own.decide(&session, &request.id, decision, Some(mode)).await;
+                let reason = format!("the session's mode is {}", mode.as_str());
+                return own.decide(&session, &request.id, decision, Some(reason)).await;
             }
-            let params = match own.gateway.api.approval_call(&own.who, &request.id).await {
-                Ok(Some((tool, input))) => params(&session, &request, &tool, &input),
+            let params = match requested {
+                Ok(Some(call)) => params(&session, &request, &call),
                 Ok(None) => {
                     let why = "the arguments of the call were erased";
                     return own.still_waits(&session, &request.id, why).await;
@@ -75,12 +81,17 @@ impl Connection {
                     if let Some((decision, ..)) = OPTIONS.iter().find(|(id, ..)| *id == chosen) {
                         return own.decide(&session, &request.id, decision, None).await;
                     }
-                    own.still_waits(&session, &request.id, "the client's answer is not one of the options")
+                    own.refuse(&session, &request.id, "the client's answer is not one of the options").await;
+                }
+                Some(Ok(answer)) if answer["outcome"]["outcome"] == "cancelled" => {
+                    own.dismissed(&session, &request).await;
+                }
+                Some(Ok(_)) => {
+                    own.refuse(&session, &request.id, "the client's answer is no answer to the request")
                         .await;
                 }
-                Some(Ok(_)) => own.dismissed(&session, &request).await,
                 Some(Err(_)) => {
-                    own.still_waits(&session, &request.id, "the client rejected the permission request").await
+                    own.refuse(&session, &request.id, "the client answered the request with an error").await;
                 }
                 None => {}
             }
@@ -100,6 +111,12 @@ impl Connection {
         }
     }
 
+    /// An answer that is no decision counts as a refusal: nobody would be asked again, and the turn would wait.
+    async fn refuse(&self, session: &ClientSession, id: &str, why: &str) {
+        self.notice(session, &format!("{why}, which counts as a denial")).await;
+        self.decide(session, id, "deny", Some(why.to_owned())).await;
+    }
+
     async fn still_waits(&self, session: &ClientSession, id: &str, why: &str) {
         let what = format!(
             "{why}, so the call keeps waiting: decide it with `tribune approvals allow {id}`, or deny it"
@@ -108,14 +125,14 @@ impl Connection {
     }
 
     /// Records the decision as the client's principal.
-    async fn decide(&self, session: &ClientSession, id: &str, decision: &str, mode: Option<Mode>) {
+    async fn decide(&self, session: &ClientSession, id: &str, decision: &str, reason: Option<String>) {
         let api = &self.gateway.api;
         let until = api.sessions.governance().storage.clock.now().plus(ONE_HOUR).to_string();
         let body = |decision: &str| DecisionBody {
             decision: decision.to_owned(),
             until: (decision == "allow_until").then(|| until.clone()),
             pattern: None,
-            reason: mode.map(|mode| format!("the session's mode is {}", mode.as_str())),
+            reason: reason.clone(),
             text: None,
         };
         let mut decided = api.approval_decide(&self.who, id, body(decision)).await;
@@ -141,15 +158,24 @@ impl Connection {
 
 /// The params of the permission request. They show the complete call as it would run, in Tribune's description: the agent's own
 /// description may differ, and events are redacted, including the text between the two marks of a secret.
-fn params(session: &ClientSession, request: &PermissionRequest, tool: &str, input: &Value) -> Value {
+fn params(session: &ClientSession, request: &PermissionRequest, requested: &RequestedCall) -> Value {
     let mut call = request.call.clone();
     if let Some(fields) = call.as_object_mut() {
         tool_call_view::WHAT_IS_SHOWN.iter().for_each(|name| drop(fields.remove(*name)));
-        fields.extend(tool_call_view::shown(tool, input, &session.binding().folder.to_string_lossy()));
+        fields.extend(tool_call_view::requested(requested, &session.binding().folder.to_string_lossy()));
+        if !request.not_bound.is_empty() {
+            let text = format!("Not bound by an approval: {}", request.not_bound.join("; "));
+            let content = fields.entry("content").or_insert_with(|| json!([]));
+            if let Some(blocks) = content.as_array_mut() {
+                blocks.push(json!({ "type": "content", "content": { "type": "text", "text": text } }));
+            }
+        }
     }
     let option =
         |(id, name, kind): &(&str, &str, &str)| json!({ "optionId": id, "name": name, "kind": kind });
-    let options: Vec<Value> = OPTIONS.iter().map(option).collect();
+    let is_offered =
+        |(_, _, kind): &&(&str, &str, &str)| request.not_bound.is_empty() || *kind != "allow_always";
+    let options: Vec<Value> = OPTIONS.iter().filter(is_offered).map(option).collect();
     let mut of_agent = request.of_agent.clone();
     let mut meta = of_agent.remove("_meta").unwrap_or_default();
     let mut tribune = json!({ "approval": request.id, "reason": request.reason });

@@ -36,7 +36,7 @@ impl Prompt {
 
 impl Drop for Prompt {
     fn drop(&mut self) {
-        *self.session.running() = None;
+        self.session.end_running();
     }
 }
 

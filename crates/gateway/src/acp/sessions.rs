@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tribune_records::agents::RUN_BACKEND;
@@ -19,6 +20,9 @@ use super::options::{OWN_MODEL, modes};
 use super::update_mapper::UpdateMapper;
 use super::wire::Fault;
 use super::{cwd, mcp_servers, replay, wire};
+
+/// How long the end of a cancelled prompt is waited for: longer than a turn takes to record its end.
+const PROMPT_END: Duration = Duration::from_secs(5);
 
 /// The channel of sessions that this endpoint opens.
 const CHANNEL: &str = "acp";
@@ -305,6 +309,7 @@ impl Connection {
     }
 
     pub(super) async fn close(&self, params: &Value) -> Result<Value, Fault> {
+        self.cancel_prompt(params).await;
         let row = self.known(params).await?;
         if row.state != SessionState::Closed {
             self.gateway.api.session_close(&self.who, &row.key).await?;
@@ -315,10 +320,21 @@ impl Connection {
 
     /// Erases the content of a session (crypto-shredding). The ledger keeps the hashes.
     pub(super) async fn delete(&self, params: &Value) -> Result<Value, Fault> {
+        self.cancel_prompt(params).await;
         let row = self.known(params).await?;
         self.gateway.api.session_forget(&self.who, &row.key).await?;
         self.remove_session(params);
         Ok(json!({}))
+    }
+
+    /// Ends the client's own prompt in the session that a request names, if there is one.
+    async fn cancel_prompt(&self, params: &Value) {
+        let id = params["sessionId"].as_str().unwrap_or_default();
+        let session = self.state().sessions.get(id).cloned();
+        if let Some(session) = session {
+            // Closing cancels the turn again, so that a prompt which does not end cannot keep the session open.
+            let _ = tokio::time::timeout(PROMPT_END, session.cancel_prompt()).await;
+        }
     }
 
     fn remove_session(&self, params: &Value) {

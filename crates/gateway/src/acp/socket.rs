@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::connection::{ConnectQuery, Connection, Outgoing};
 use super::http::{CONNECTION_ID, new_id};
-use crate::connection_limit::ConnectionSlot;
+use crate::connection_limit::{ConnectionSlot, TOO_MUCH_UNPROVEN};
 use crate::gateway::{Gateway, READ_BUFFER, WRITE_BUFFER};
 use crate::principal::Principal;
 use crate::send_queue::{FRAMES, SendReceiver};
@@ -72,14 +72,20 @@ async fn serve(
     gateway.metrics.connected();
     let (connection, messages) = Connection::new(Arc::clone(&gateway), who, query);
     tokio::select! {
-        () = run(&connection, socket, messages) => {}
+        () = run(&connection, &slot, socket, messages) => {}
         () = slot.gone() => {}
     }
     connection.leave();
     gateway.metrics.disconnected();
 }
 
-async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: SendReceiver<Outgoing>) {
+async fn run(
+    connection: &Arc<Connection>,
+    slot: &ConnectionSlot,
+    socket: WebSocket,
+    mut messages: SendReceiver<Outgoing>,
+) {
+    slot.is_websocket();
     let (mut sink, mut stream) = socket.split();
     let limits = &connection.gateway.limits;
     let (slow, mut heard) = (limits.timeouts.slow_reader, Instant::now());
@@ -96,11 +102,15 @@ async fn run(connection: &Arc<Connection>, socket: WebSocket, mut messages: Send
             }
             frame = stream.next(), if has_room => {
                 heard = Instant::now();
+                slot.handled();
                 match frame {
                     Some(Ok(Message::Text(text))) => connection.receive(text.as_str()),
                     // Binary frames are ignored.
                     Some(Ok(Message::Binary(_) | Message::Ping(_) | Message::Pong(_))) => {}
                     Some(Ok(Message::Close(_))) => break Some((close_code::NORMAL, "")),
+                    Some(Err(error)) if error.to_string().contains(TOO_MUCH_UNPROVEN) => {
+                        break Some((close_code::SIZE, "a frame of a guest has at most 64 KiB"));
+                    }
                     Some(Err(error)) if error.to_string().contains("too l") => {
                         break Some((close_code::SIZE, "the frame is larger than gateway.maxMessageBytes"));
                     }

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value, json};
 use tribune_constitution::MCP;
+use tribune_governance::approval::ReplacedContent;
 
 use super::cwd::OWN;
+use crate::calls::RequestedCall;
 
 /// Maximum characters of a title.
 const MAX_TITLE: usize = 200;
@@ -36,6 +38,24 @@ pub(super) fn shown(tool: &str, input: &Value, folder: &str) -> Map<String, Valu
         shown.insert("content".to_owned(), change.into_iter().collect::<Vec<_>>().into());
     }
     shown
+}
+
+/// The fields of a call that waits for a person: with the folder that it works in, and the file that it replaces.
+pub(super) fn requested(call: &RequestedCall, workspace: &str) -> Map<String, Value> {
+    let mut fields = shown(&call.tool, &call.input, call.folder.as_deref().unwrap_or(workspace));
+    let content = call.replaces.as_ref().map(|file| &file.content);
+    match (content, fields.get_mut("content").and_then(|list| list.get_mut(0))) {
+        (Some(ReplacedContent::Text(old)), Some(diff)) if call.tool == "write" => {
+            diff["oldText"] = old.as_str().into();
+        }
+        // A diff without `oldText` would say that the file is new.
+        (Some(ReplacedContent::NotShown), Some(diff)) if call.tool == "write" => {
+            let text = "replaces an existing file, which is not shown: it is large, or no text";
+            *diff = json!({ "type": "content", "content": { "type": "text", "text": text } });
+        }
+        _ => {}
+    }
+    fields
 }
 
 /// The ACP kind of a tool.

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tribune_ledger::{EntryQuality, LedgerEntry};
 use tribune_records::approval::record::Requested;
+use tribune_runtime::call_id::{agent_call_id, client_call_id, host_call_id, is_reserved};
 use tribune_runtime::{EventKind, MESSAGE_CHUNK_META, RuntimeEvent, TERMINAL_CREATED, THOUGHT_CHUNK_META};
 
 use super::passthrough::{
@@ -58,6 +59,8 @@ pub(super) struct PermissionRequest {
     pub(super) reason: String,
     /// The rules that ask for approval.
     pub(super) rules: Vec<String>,
+    /// What the approval cannot be bound to. Without it the call is allowed once or not at all.
+    pub(super) not_bound: Vec<String>,
     /// The other members of the agent's own permission request.
     pub(super) of_agent: Map<String, Value>,
 }
@@ -245,9 +248,9 @@ impl UpdateMapper {
         messages
     }
 
-    /// The client's id of a call. Call ids are unique within a turn only, so the turn is part of it.
+    /// The client's id of a call of Tribune's record.
     fn acp_id(&self, id: &str) -> String {
-        format!("t{}-{id}", self.turn_seq)
+        client_call_id(self.turn_seq, id)
     }
 
     fn on_verdict(&mut self, entry: &LedgerEntry) -> Option<AcpMessage> {
@@ -327,8 +330,11 @@ impl UpdateMapper {
         };
         self.waiting.insert(id.clone(), waiting);
         let reason = word("reason").to_owned();
-        let rules = entry.payload.get("rules").and_then(|rules| serde_json::from_value(rules.clone()).ok());
-        let rules = rules.unwrap_or_default();
+        let words = |name: &str| -> Vec<String> {
+            let words = entry.payload.get(name).and_then(|words| serde_json::from_value(words.clone()).ok());
+            words.unwrap_or_default()
+        };
+        let (rules, not_bound) = (words("rules"), words("not_bound"));
         let turn = self.turn.clone();
         let of_agent = of_agent.unwrap_or_default();
         vec![
@@ -339,6 +345,7 @@ impl UpdateMapper {
                 turn,
                 reason,
                 rules,
+                not_bound,
                 of_agent,
             }),
         ]
@@ -366,15 +373,16 @@ impl UpdateMapper {
     pub(super) fn register_waiting(&mut self, requested: &Requested, input: &Value) -> PermissionRequest {
         let id = requested.id.clone();
         let mut shown = tool_call_view::shown(&requested.tool, input, &self.folder);
-        shown.insert("toolCallId".to_owned(), id.clone().into());
+        let acp_id = host_call_id(&id);
+        shown.insert("toolCallId".to_owned(), acp_id.clone().into());
         let (call_id, entry) = (requested.call_id.clone(), requested.call.clone());
-        let call = Call { id: id.clone(), shown: shown.clone(), is_agent_reported: false };
+        let call = Call { id: acp_id, shown: shown.clone(), is_agent_reported: false };
         self.waiting.insert(id.clone(), WaitingCall { call_id, entry, call, held: Map::new() });
         shown.insert("status".to_owned(), "pending".into());
         shown.insert("_meta".to_owned(), json!({ "tribune": { "approval": id } }));
         let (reason, rules) = (requested.reason.clone(), requested.rules.clone());
-        let (turn, of_agent) = (String::new(), Map::new());
-        PermissionRequest { id, call: Value::Object(shown), turn, reason, rules, of_agent }
+        let (turn, of_agent, not_bound) = (String::new(), Map::new(), requested.not_bound.clone());
+        PermissionRequest { id, call: Value::Object(shown), turn, reason, rules, not_bound, of_agent }
     }
 
     /// Maps a raw message of an ACP agent.
@@ -416,10 +424,8 @@ impl UpdateMapper {
             }
             "tool_call" | "tool_call_update" => {
                 tool_call_view::as_clients_know_it(&mut said, &self.folder);
-                let Some(id) = said.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
-                    return Vec::new();
-                };
-                let known = self.calls.get(&id).map_or(&id, |call| &call.id);
+                let Some(AgentIds { id, at_client }) = AgentIds::take(&mut said) else { return Vec::new() };
+                let known = self.calls.get(&id).map_or(&at_client, |call| &call.id);
                 self.terminals.put_into_words(known, &mut said);
                 if let Some(waiting) = self.waiting.values_mut().find(|waiting| waiting.call.id == *known) {
                     waiting.hold(&mut said);
@@ -437,7 +443,7 @@ impl UpdateMapper {
                 } else {
                     let mut shown = said.clone();
                     shown.remove("sessionUpdate");
-                    self.calls.insert(id.clone(), Call { id, shown, is_agent_reported: true });
+                    self.calls.insert(id, Call { id: at_client, shown, is_agent_reported: true });
                 }
                 vec![agent_update(said, beside)]
             }
@@ -458,9 +464,7 @@ impl UpdateMapper {
         let mut call = fields(params.remove("toolCall").unwrap_or_default());
         params.remove("sessionId");
         tool_call_view::as_clients_know_it(&mut call, &self.folder);
-        let Some(id) = call.get("toolCallId").and_then(Value::as_str).map(str::to_owned) else {
-            return Vec::new();
-        };
+        let Some(AgentIds { id, .. }) = AgentIds::take(&mut call) else { return Vec::new() };
         let mut messages = Vec::new();
         if let Some(known) = self.calls.get_mut(&id) {
             known.shown.extend(call.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -484,6 +488,25 @@ impl UpdateMapper {
     fn request(&self, id: &str) -> Option<&AgentRequest> {
         let whole = id.rsplit_once('.').map_or(id, |(whole, _)| whole);
         self.requests.get(id).or_else(|| self.requests.get(whole))
+    }
+}
+
+/// The ids of a call that an agent named itself.
+struct AgentIds {
+    /// In Tribune's record.
+    id: String,
+    /// At the client: the agent's own, unless that is in Tribune's namespace.
+    at_client: String,
+}
+
+impl AgentIds {
+    /// The ids of the call in an agent's message, in which the client's is put. `None` if it names no call.
+    fn take(said: &mut Map<String, Value>) -> Option<Self> {
+        let own = said.get("toolCallId")?.as_str()?;
+        let id = agent_call_id(own).into_owned();
+        let at_client = if is_reserved(own) { id.clone() } else { own.to_owned() };
+        said.insert("toolCallId".to_owned(), at_client.clone().into());
+        Some(Self { id, at_client })
     }
 }
 

@@ -310,19 +310,22 @@ fn a_terminal_of_the_daemon_is_shown_as_text() {
 fn a_terminal_is_shown_in_every_call_that_has_it() {
     let mut mapper = mapper();
     let call = EventKind::ToolCall {
-        id: "callback-1".into(),
+        id: "tribune-callback-1".into(),
         name: "exec".into(),
         input: json!({ "command": "ls" }),
     };
     mapper.messages(event(7, call));
-    let line = json!({ "params": { "terminalId": "term-1", "callId": "callback-1" } }).to_string();
+    let line = json!({ "params": { "terminalId": "term-1", "callId": "tribune-callback-1" } }).to_string();
     mapper.messages(event(8, EventKind::AgentUpdate { kind: TERMINAL_CREATED.into(), line }));
     let content = json!([{ "type": "terminal", "terminalId": "term-1" }]);
     let said = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "c", "content": content } });
     let line = json!({ "params": said }).to_string();
     mapper.messages(event(9, EventKind::AgentUpdate { kind: "tool_call".into(), line }));
-    let result =
-        EventKind::ToolResult { id: "callback-1".into(), content: "exit code 0".into(), is_error: false };
+    let result = EventKind::ToolResult {
+        id: "tribune-callback-1".into(),
+        content: "exit code 0".into(),
+        is_error: false,
+    };
     let messages = mapper.messages(event(10, result));
     let of = |messages: &AcpMessage| match messages {
         AcpMessage::Update(update) => {
@@ -333,6 +336,29 @@ fn a_terminal_is_shown_in_every_call_that_has_it() {
     let messages: Vec<_> = messages.iter().map(of).collect();
     assert_eq!(
         messages,
-        [(json!("c"), json!("exit code 0")), (json!("t5-callback-1"), json!("exit code 0"))]
+        [(json!("c"), json!("exit code 0")), (json!("t5-tribune-callback-1"), json!("exit code 0"))]
     );
+}
+
+/// An agent that uses an id of Tribune's describes no call of Tribune's, before it is made, while it waits, or after.
+#[test]
+fn l1_ids_of_an_agent_are_no_ids_of_tribune() {
+    for own in ["tribune-served-1", "t5-c1", "t5-tribune-served-1"] {
+        let mut mapper = mapper();
+        let said = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": own, "title": "look", "kind": "read" } });
+        let line = json!({ "params": said }).to_string();
+        let lie = EventKind::AgentUpdate { kind: "tool_call".into(), line };
+        let told = mapper.messages(event(7, lie.clone()));
+        assert!(!told.is_empty() && !format!("{told:?}").contains(own), "{told:?}");
+        for (seq, id) in [(8, "tribune-served-1"), (10, "c1")] {
+            let call =
+                EventKind::ToolCall { id: id.into(), name: "exec".into(), input: json!({ "command": "ls" }) };
+            let call = mapper.messages(event(seq, call));
+            let call = update(&call);
+            assert_eq!((&call["kind"], &call["title"]), (&json!("execute"), &json!("exec ls")), "{own}");
+            assert_eq!(call["toolCallId"], format!("t5-{id}"));
+            let told = mapper.messages(event(seq + 1, lie.clone()));
+            assert!(!format!("{told:?}").contains(&format!("t5-{id}")), "{told:?}");
+        }
+    }
 }

@@ -21,6 +21,8 @@ pub(crate) struct AgentInfo {
     pub(crate) tools: Vec<String>,
     pub(crate) standing: bool,
     pub(crate) pubkey: Option<String>,
+    /// The agents whose messages it gets; `*` stands for all agents of the roster.
+    pub(crate) accepts_from: Vec<String>,
     pub(crate) rostered: bool,
     pub(crate) last_seen: Option<String>,
     pub(crate) sessions: u64,
@@ -86,6 +88,9 @@ pub(crate) struct AgentAdd {
     pub(crate) standing: bool,
     /// `ed25519:` and 64 hex digits.
     pub(crate) pubkey: Option<String>,
+    /// The agents whose messages it gets: their ids, or `*` for all agents of the roster. Without it: none.
+    #[serde(default)]
+    pub(crate) accepts_from: Vec<String>,
 }
 
 /// `agent.test`.

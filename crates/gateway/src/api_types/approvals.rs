@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tribune_governance::approval::{ReplacedContent, ReplacedFile};
 use tribune_records::approval::grant::Grant;
 use tribune_storage::store::ApprovalRow;
 use utoipa::ToSchema;
@@ -87,6 +88,9 @@ pub(crate) struct ApprovalInfo {
     pub(crate) expires_at: String,
     /// Digest of the exact action.
     pub(crate) digest: String,
+    /// What decides what would run and is not part of the digest, in words. Such a call can only be allowed once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_bound: Vec<String>,
     /// The approval that this one replaces; `changed` lists what has changed since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) instead_of: Option<String>,
@@ -116,6 +120,12 @@ pub(crate) struct ApprovalInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub(crate) action: Option<Value>,
+    /// The folder on this machine to which its paths belong, if it names one. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) folder: Option<String>,
+    /// The file that it would replace, as the digest covers it. Not in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) replaces: Option<Replaced>,
     /// Patterns that would have covered it, narrowest first. Not in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) patterns: Vec<String>,
@@ -128,6 +138,24 @@ pub(crate) struct ApprovalInfo {
     /// The argument whose text a decider may replace with `text`, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) draft: Option<String>,
+}
+
+/// The file at the path of a call, as it was when the approval was requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Replaced {
+    pub(crate) path: String,
+    /// Whether there was a file: without one, the call creates it.
+    pub(crate) exists: bool,
+    /// Its content. Absent if it is large, or no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<String>,
+}
+
+impl From<ReplacedFile> for Replaced {
+    fn from(file: ReplacedFile) -> Self {
+        let exists = file.content != ReplacedContent::Absent;
+        Self { path: file.path, exists, text: file.content.text().map(str::to_owned) }
+    }
 }
 
 /// How many of the agent's last calls of the tool that needed an approval a pattern would have covered.
@@ -208,6 +236,7 @@ impl From<ApprovalRow> for ApprovalInfo {
             created_at: row.created_at,
             expires_at: asked.expires_at,
             digest: asked.digest,
+            not_bound: asked.not_bound,
             instead_of: asked.instead_of,
             changed: asked.changed,
             diff: None,
@@ -219,6 +248,8 @@ impl From<ApprovalRow> for ApprovalInfo {
             text: None,
             came_of_it: None,
             action: None,
+            folder: None,
+            replaces: None,
             patterns: Vec::new(),
             past: Vec::new(),
             trail: Vec::new(),

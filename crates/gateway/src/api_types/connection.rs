@@ -36,6 +36,25 @@ pub(crate) struct AuthAgent {
     pub(crate) signature: String,
 }
 
+/// `auth.daemon`: asks the daemon to prove that it knows a token, before the token is sent.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuthDaemon {
+    /// 64 hex digits.
+    pub(crate) nonce: String,
+    /// The first 16 hex digits of the BLAKE3 hash of `tribune/daemon-auth/v1/hint`, keyed with the BLAKE3 hash of the token.
+    pub(crate) token_hint: String,
+}
+
+/// The proof of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct DaemonProof {
+    /// The address that the daemon listens on, which the proof is about.
+    pub(crate) address: String,
+    /// The BLAKE3 hash of `tribune/daemon-auth/v1\nADDRESS\nNONCE\n`, keyed with the BLAKE3 hash of the token, in hex.
+    pub(crate) proof: String,
+}
+
 /// The principal of the connection from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct WhoAmI {

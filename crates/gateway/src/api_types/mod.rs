@@ -11,9 +11,11 @@ mod sessions;
 pub(crate) use agents::{AgentAdd, AgentInfo, AgentList, AgentRef, AgentTest, AgentTested, TestStep};
 pub(crate) use approvals::{
     ApprovalDecide, ApprovalInfo, ApprovalList, ApprovalPage, ById, DecisionBody, DecisionResult, Frozen,
-    Grants, Past,
+    Grants, Past, Replaced,
 };
-pub(crate) use connection::{AuthAgent, AuthToken, Challenge, Done, ErrorBody, ErrorInfo, WhoAmI};
+pub(crate) use connection::{
+    AuthAgent, AuthDaemon, AuthToken, Challenge, DaemonProof, Done, ErrorBody, ErrorInfo, WhoAmI,
+};
 pub(crate) use daemon::{CanaryInfo, DaemonStatus};
 pub(crate) use ledger::{
     CheckpointInfo, Entries, EntryInfo, EntryName, LedgerTail, NoteWrite, NotesWritten, Written,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_redact::Redactor;
-use tribune_runtime::ContentBlock;
+use tribune_runtime::{ContentBlock, SessionState};
 use tribune_storage::store::{MessageRow, SessionRow, TurnRow};
 use utoipa::ToSchema;
 
@@ -106,8 +106,12 @@ pub(crate) struct SessionInfo {
     pub(crate) backend: String,
     pub(crate) model: Option<String>,
     pub(crate) mode: String,
-    /// `idle`, `running`, `cancelled` or `closed`.
+    /// `idle`, `running`, `cancelled`, `closed` or `failed`: the disk failed in a turn, whose end is not on record until the
+    /// daemon is started again.
     pub(crate) state: String,
+    /// Why the session is in the state `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
     /// The mandate that says what it may do.
     pub(crate) mandate: String,
     /// The operator's folder that it works in, if that is not its agent's own workspace.
@@ -145,6 +149,7 @@ impl From<SessionRow> for SessionInfo {
             model: row.terms.model,
             mode: row.terms.mode.as_str().to_owned(),
             state: row.state.as_str().to_owned(),
+            failure: None,
             mandate: row.terms.mandate,
             workspace: row.terms.workspace,
             further_folders: row.terms.additional_directories,
@@ -158,6 +163,17 @@ impl From<SessionRow> for SessionInfo {
             last_seq: None,
             agent_stderr: None,
         }
+    }
+}
+
+impl SessionInfo {
+    /// Notes a failure of the disk: the turn that the ledger has as running has ended, and its end is not recorded.
+    pub(crate) fn with_failure(mut self, failure: Option<&str>) -> Self {
+        if let Some(why) = failure.filter(|_| self.state == SessionState::Running.as_str()) {
+            self.state = "failed".to_owned();
+            self.failure = Some(why.to_owned());
+        }
+        self
     }
 }
 

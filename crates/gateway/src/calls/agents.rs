@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tribune_constitution::ApprovalMode;
 use tribune_records::agents::is_canary;
+use tribune_records::deciders::{ChangeKind, DeciderChange};
 use tribune_registry::roster::LineFault;
 use tribune_registry::{RosterAgent, RosterError, backend_for};
 use tribune_runtime::AgentId;
@@ -40,6 +41,7 @@ impl Api {
                     mode: agent.mode.map(|mode| mode.as_str().to_owned()),
                     standing: agent.standing,
                     pubkey: agent.pubkey,
+                    accepts_from: agent.accepts_from,
                     rostered: true,
                     last_seen: None,
                     sessions: 0,
@@ -67,6 +69,7 @@ impl Api {
                     mode: None,
                     standing: false,
                     pubkey: None,
+                    accepts_from: Vec::new(),
                     rostered: false,
                     last_seen: None,
                     sessions: 0,
@@ -109,6 +112,7 @@ impl Api {
             mode: add.mode.as_deref().map(approval_mode).transpose()?,
             standing: add.standing,
             pubkey: add.pubkey,
+            accepts_from: add.accepts_from,
         };
         self.sessions
             .governance()
@@ -121,9 +125,11 @@ impl Api {
                 shortened(&agent.backend)
             )));
         }
+        self.agents.check(&agent).map_err(roster_error)?;
         let agents = Arc::clone(&self.agents);
-        let added = tokio::task::spawn_blocking(move || agents.add(agent)).await;
-        added.map_err(|error| ApiError::new("internal", error.to_string()))?.map_err(roster_error)?;
+        let (change, by, decider) = (ChangeKind::Added, who.opener().name, agent.decider());
+        let added = self.deciders.change(DeciderChange { change, by, decider }, move || agents.add(agent));
+        added.await?.map_err(roster_error)?;
         self.agent(who, id.as_str()).await
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tribune_governance::approval::difference;
-use tribune_governance::approval::{ApprovalError, draft};
+use tribune_governance::approval::{ApprovalError, ReplacedFile, draft, folder_of, replaced_file};
 use tribune_governance::turn::approval_result::approval_result;
 use tribune_governance::turn::label_history::trail;
 use tribune_records::approval::action::Action;
@@ -17,7 +17,7 @@ use tribune_storage::store::{ApprovalOrder, ApprovalRow, Reader};
 use super::{Answer, MAX_PAGE, PAGE};
 use crate::api::Api;
 use crate::api_types::{
-    ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants, Past,
+    ApprovalInfo, ApprovalList, ApprovalPage, DecisionBody, DecisionResult, Frozen, Grants, Past, Replaced,
 };
 use crate::error::ApiError;
 use crate::principal::Principal;
@@ -25,6 +25,15 @@ use crate::views::LabelStep;
 
 /// Approvals of each state that are read to count what a pattern would have covered.
 const LOOKED_BACK: usize = 50;
+
+/// A call that waits for a person, as it would run.
+pub(crate) struct RequestedCall {
+    pub(crate) tool: String,
+    pub(crate) input: Value,
+    /// The folder to which its paths belong, and the file that it would replace.
+    pub(crate) folder: Option<String>,
+    pub(crate) replaces: Option<ReplacedFile>,
+}
 
 impl From<ApprovalError> for ApiError {
     fn from(error: ApprovalError) -> Self {
@@ -89,9 +98,13 @@ impl Api {
         }
         let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
         let text = governance.approved_text(&row.requested).await.map_err(ApiError::from)?;
+        let home = governance.home.root();
+        let folder = action.as_ref().and_then(|action| folder_of(home, &row.requested, action));
         let (entry, runner, call) = (row.entry, row.requested.runner, row.requested.call.clone());
         let mut info = ApprovalInfo::from(row);
         info.text = text;
+        info.folder = folder;
+        info.replaces = action.as_ref().and_then(replaced_file).map(Replaced::from);
         if let Some(action) = &action {
             info.diff = self.diff(&info, action).await?;
             info.patterns =
@@ -101,13 +114,13 @@ impl Api {
             let may_change = info.needs == 1 && runner == CallRunner::Host;
             info.draft = words.filter(|_| may_change).map(str::to_owned);
         }
-        let (session, agent) = (info.session_key.clone(), info.agent_id.clone());
+        let session = info.session_key.clone();
         let (steps, came_of_it) = self
             .readers
             .read(move |reader| {
                 let came_of_it =
                     if is_pending { None } else { approval_result(reader, &session, &call, &entry)? };
-                Ok((trail(reader, &session, &entry, &agent)?, came_of_it.map(str::to_owned)))
+                Ok((trail(reader, &session, &entry)?, came_of_it.map(str::to_owned)))
             })
             .await?;
         info.trail = steps.into_iter().map(LabelStep::from).collect();
@@ -116,15 +129,21 @@ impl Api {
         Ok(info)
     }
 
-    /// The tool of an approval and its complete input. `None` once the session's content was forgotten.
-    pub(crate) async fn approval_call(&self, who: &Principal, id: &str) -> Answer<Option<(String, Value)>> {
+    /// The call of an approval, complete. `None` once the session's content was forgotten.
+    pub(crate) async fn approval_call(&self, who: &Principal, id: &str) -> Answer<Option<RequestedCall>> {
         let approver = who.approver()?;
         let row = self.approval_row(id).await?;
         if !approver.may_see(&row.requested) {
             return Err(ApprovalError::Unknown(id.to_owned()).into());
         }
-        let action = self.sessions.governance().action_of(&row.requested).await.map_err(ApiError::from)?;
-        Ok(action.map(|action| (action.tool, action.input)))
+        let governance = self.sessions.governance();
+        let action = governance.action_of(&row.requested).await.map_err(ApiError::from)?;
+        Ok(action.map(|action| RequestedCall {
+            folder: folder_of(governance.home.root(), &row.requested, &action),
+            replaces: replaced_file(&action),
+            tool: action.tool,
+            input: action.input,
+        }))
     }
 
     /// The changes of a call's files since it was approved, for an approval that replaces an earlier one.

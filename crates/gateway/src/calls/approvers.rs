@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tribune_records::approval::approver::Roles;
+use tribune_governance::decider_log::RecordedChange;
+use tribune_records::approval::approver::{Approver, Roles};
+use tribune_records::deciders::{ChangeKind, DeciderChange, DeciderKind};
 use tribune_registry::ApproversError;
 use utoipa::ToSchema;
 
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::principal::Principal;
+
+/// Changes in a list.
+const SHOWN_CHANGES: usize = 50;
 
 /// `approver.add`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -27,15 +32,48 @@ pub(crate) struct ApproverAdd {
 pub(crate) struct ApproverInfo {
     pub(crate) id: String,
     pub(crate) roles: Vec<String>,
+    /// Who added or changed it, and when; `file` if that was found in the file when the daemon started.
+    pub(crate) changed_by: Option<String>,
+    pub(crate) changed_at: Option<String>,
     /// Shown once, in the answer that adds the approver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
 }
 
-/// All approvers beside the operator.
+/// All approvers beside the operator, and the newest changes of who may decide or act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct ApproverList {
     pub(crate) approvers: Vec<ApproverInfo>,
+    /// The newest first; all of them are in the ledger under `roster:deciders`.
+    pub(crate) changes: Vec<DeciderChangeInfo>,
+}
+
+/// An approver or agent that was added, changed or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct DeciderChangeInfo {
+    pub(crate) at: String,
+    /// `operator`, or `file` for a change that was found in the file when the daemon started.
+    pub(crate) by: String,
+    /// `added`, `changed`, `removed`, or `failed`: the change before did not happen.
+    pub(crate) change: String,
+    /// `approver` or `agent`.
+    pub(crate) kind: String,
+    pub(crate) id: String,
+    pub(crate) roles: Vec<String>,
+}
+
+impl From<&RecordedChange> for DeciderChangeInfo {
+    fn from(recorded: &RecordedChange) -> Self {
+        let RecordedChange { at, change: DeciderChange { change, by, decider } } = recorded;
+        Self {
+            at: at.clone(),
+            by: by.clone(),
+            change: change.as_str().to_owned(),
+            kind: decider.kind.as_str().to_owned(),
+            id: decider.id.clone(),
+            roles: decider.roles.clone(),
+        }
+    }
 }
 
 impl From<ApproversError> for ApiError {
@@ -55,17 +93,29 @@ impl From<ApproversError> for ApiError {
 }
 
 impl Api {
-    pub(crate) fn approvers(&self, who: &Principal) -> Result<ApproverList, ApiError> {
+    pub(crate) async fn approvers(&self, who: &Principal) -> Result<ApproverList, ApiError> {
         who.operator()?;
-        let approvers = self.approvers.list().into_iter().map(|approver| ApproverInfo {
-            id: approver.id,
-            roles: match approver.roles {
-                Roles::All => Vec::new(),
-                Roles::These(roles) => roles,
-            },
-            token: None,
-        });
-        Ok(ApproverList { approvers: approvers.collect() })
+        let changes = self.deciders.changes().await?;
+        let approver = |approver: Approver| {
+            let is_it = |recorded: &&RecordedChange| {
+                let RecordedChange { change, .. } = recorded;
+                change.decider.kind == DeciderKind::Approver && change.decider.id == approver.id
+            };
+            let newest = changes.iter().rev().find(is_it);
+            ApproverInfo {
+                id: approver.id.clone(),
+                roles: match approver.roles {
+                    Roles::All => Vec::new(),
+                    Roles::These(roles) => roles,
+                },
+                changed_by: newest.map(|recorded| recorded.change.by.clone()),
+                changed_at: newest.map(|recorded| recorded.at.clone()),
+                token: None,
+            }
+        };
+        let approvers = self.approvers.list().into_iter().map(approver).collect();
+        let changes = changes.iter().rev().take(SHOWN_CHANGES).map(DeciderChangeInfo::from).collect();
+        Ok(ApproverList { approvers, changes })
     }
 
     pub(crate) async fn approver_add(
@@ -74,15 +124,14 @@ impl Api {
         add: ApproverAdd,
     ) -> Result<ApproverInfo, ApiError> {
         who.operator()?;
-        let (approvers, agents) = (Arc::clone(&self.approvers), Arc::clone(&self.agents));
+        let is_agent = |id: &str| id.parse().is_ok_and(|id| self.agents.knows(&id));
+        let new = self.approvers.prepare(&add.id, &add.roles, is_agent)?;
+        let (by, decider) = (who.opener().name, new.decider());
+        let change = DeciderChange { change: ChangeKind::Added, by: by.clone(), decider };
+        let approvers = Arc::clone(&self.approvers);
+        let token = self.deciders.change(change, move || approvers.add(new)).await??;
         let ApproverAdd { id, roles } = add;
-        let added = tokio::task::spawn_blocking(move || {
-            let is_agent = |id: &str| id.parse().is_ok_and(|id| agents.knows(&id));
-            let token = approvers.add(&id, &roles, is_agent)?;
-            Ok::<_, ApproversError>(ApproverInfo { id, roles, token: Some(token) })
-        });
-        let info = added.await.map_err(|_| ApiError::new("internal", "the daemon is stopping"))??;
-        Ok(info)
+        Ok(ApproverInfo { id, roles, changed_by: Some(by), changed_at: None, token: Some(token) })
     }
 
     pub(crate) async fn approver_remove(
@@ -91,9 +140,11 @@ impl Api {
         id: String,
     ) -> Result<ApproverList, ApiError> {
         who.operator()?;
+        let known = self.approvers.deciders().into_iter().find(|decider| decider.id == id);
+        let decider = known.ok_or_else(|| ApproversError::Unknown(id.clone()))?;
+        let change = DeciderChange { change: ChangeKind::Removed, by: who.opener().name, decider };
         let approvers = Arc::clone(&self.approvers);
-        let removed = tokio::task::spawn_blocking(move || approvers.remove(&id)).await;
-        removed.map_err(|_| ApiError::new("internal", "the daemon is stopping"))??;
-        self.approvers(who)
+        self.deciders.change(change, move || approvers.remove(&id)).await??;
+        self.approvers(who).await
     }
 }

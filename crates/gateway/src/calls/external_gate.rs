@@ -118,6 +118,11 @@ impl Api {
                 .find(|trust| trust.as_str() == word)
                 .ok_or_else(|| ApiError::params("trust must be owner, verified, community or untrusted"))?,
         };
+        if trust == Trust::Owner && *who != Principal::Operator {
+            return Err(ApiError::forbidden(
+                "only the operator's token may say that a message is the owner's: give a lower trust",
+            ));
+        }
         let heard = ExternalMessage { text: message.text, trust };
         let labels = self
             .sessions

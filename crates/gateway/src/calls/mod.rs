@@ -13,6 +13,7 @@ pub(crate) mod proxy_tokens;
 mod sessions;
 pub(crate) mod workspaces;
 
+pub(crate) use approvals::RequestedCall;
 use tribune_runtime::SessionKey;
 
 use crate::error::{ApiError, misnamed};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tribune_providers::ModelRef;
+use tribune_records::agents::PrincipalTier;
 use tribune_records::workspace_roots;
 use tribune_registry::CLI_BACKENDS;
 use tribune_runtime::{AgentId, CloseReason, ContentBlock, Handle, SessionKey, SessionMode, SessionState};
@@ -15,7 +16,6 @@ use crate::api_types::{
     Cancelled, EventPage, Forgotten, History, MessageInfo, SessionInfo, SessionInit, SessionList,
     SessionPage, TurnInfo, TurnResult, Turns,
 };
-use crate::connection_limit::PrincipalTier;
 use crate::error::{ApiError, misnamed};
 use crate::principal::Principal;
 use crate::validate_content;
@@ -32,7 +32,7 @@ impl Api {
                     .ok_or_else(|| ApiError::params("mode must be persistent, domain or oneshot"))?,
             ),
         };
-        if mode == Some(SessionMode::Persistent) && who.standing() == PrincipalTier::Guest {
+        if mode == Some(SessionMode::Persistent) && who.tier() == PrincipalTier::Guest {
             return Err(ApiError::forbidden(
                 "an unregistered or anonymous caller has no persistent sessions: mode must be domain or oneshot",
             ));
@@ -93,13 +93,14 @@ impl Api {
         let (running, last_seq) = self.sessions.live(&key).await?;
         let row = self.sessions.row(&key).await?;
         let row = row.ok_or_else(no_session)?;
-        let mut info = SessionInfo::from(row);
+        let mut info = SessionInfo::from(row).with_failure(self.sessions.failure().as_deref());
         if CLI_BACKENDS.contains(&info.backend.as_str()) {
             let session_id = info.session_id.as_str().into();
             let handle = Handle { key: Arc::new(key.clone()), session_id };
             info.agent_stderr = self.cli_agents.stderr(&handle);
         }
         if running {
+            info.failure = None;
             info.state = SessionState::Running.as_str().to_owned();
         }
         info.last_seq = Some(last_seq);
@@ -126,7 +127,10 @@ impl Api {
         let more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| more).map(|row| row.key.clone());
-        Ok(SessionPage { sessions: rows.into_iter().map(SessionInfo::from).collect(), next })
+        let failure = self.sessions.failure();
+        let sessions =
+            rows.into_iter().map(|row| SessionInfo::from(row).with_failure(failure.as_deref())).collect();
+        Ok(SessionPage { sessions, next })
     }
 
     pub(crate) async fn session_cancel(&self, who: &Principal, key: &str) -> Answer<Cancelled> {

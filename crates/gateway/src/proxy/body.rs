@@ -45,7 +45,12 @@ pub(super) async fn read(
     route: &Route,
     body: Body,
 ) -> Result<ProxiedBody, ApiError> {
-    let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
+    let late = || {
+        ApiError::new(
+            "invalid_request",
+            "the body did not arrive within gateway.idleSeconds, or within a minute",
+        )
+    };
     let bytes = tokio::time::timeout(timeout, to_bytes(body, max_bytes)).await.map_err(|_| late())?;
     let bytes = bytes.map_err(|_| {
         let what =

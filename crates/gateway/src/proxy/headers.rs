@@ -1,83 +1,46 @@
 //! The forwarded headers: one allowlist for requests and one for responses. Hop-by-hop headers, cookies, the client's own
-//! credentials and unknown headers are on neither.
+//! credentials and unknown headers are on neither. Of an agent's request the values are on a list too: a header can turn on what
+//! the body may not ask for.
 
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tribune_redact::Redactor;
 
-/// Request headers that are forwarded. `idempotency-key` is not among them, because all callers share one API key at the
-/// provider, and a caller could receive another caller's response.
-const REQUEST_HEADERS: [RequestHeader; 4] = [
-    RequestHeader { name: "accept", allows: is_content_type },
-    RequestHeader { name: "anthropic-version", allows: is_date },
-    RequestHeader { name: "anthropic-beta", allows: is_anthropic_beta },
-    RequestHeader { name: "openai-beta", allows: |value| value == "responses=experimental" },
-];
+use super::auth::Caller;
 
-/// A header and which of its values, separated by commas, are forwarded. A free value would be text that leaves without
-/// the checks that the body passes, and a feature of the provider that the law does not know.
-struct RequestHeader {
-    name: &'static str,
-    allows: fn(&str) -> bool,
-}
+/// Request headers that are forwarded: they select the version of the API. `idempotency-key` is not among them, because all callers
+/// share one API key at the provider, and a caller could receive another caller's response.
+const REQUEST_HEADERS: [&str; 3] = ["anthropic-version", "anthropic-beta", "openai-beta"];
 
-impl RequestHeader {
-    /// The values that are forwarded, or `None` if there are none.
-    fn filter(&self, sent: &HeaderMap) -> Option<HeaderValue> {
-        let lines = sent.get_all(self.name).iter().filter_map(|line| line.to_str().ok());
-        let values =
-            lines.flat_map(|line| line.split(',')).map(str::trim).filter(|value| (self.allows)(value));
-        let kept: Vec<&str> = values.take(MAX_VALUES).collect();
-        HeaderValue::from_str(&kept.join(",")).ok().filter(|value| !value.is_empty())
-    }
-}
-
-/// Values of one request header. Claude Code sends about ten.
-const MAX_VALUES: usize = 32;
-
-/// Beta features of Anthropic's API that change only the form of a request or response: `NAME-DATE`. Features that let
-/// the provider run tools, connect to servers, keep files or choose another model are not here.
-const ANTHROPIC_BETAS: [&str; 23] = [
-    "cache-diagnosis",
+/// Features of Anthropic's API that an agent's request may turn on, without their dates: they change the form or the length of
+/// the response, its thinking, its cache, or how the agent's own tools are described. Others run tools at the provider, use what
+/// is stored there, or charge another price.
+const AGENT_FEATURES: [&str; 21] = [
+    "adaptive-thinking",
+    "advanced-tool-use",
     "claude-code",
-    "context-1m",
-    "context-hint",
+    "compact",
+    "computer-use",
     "context-management",
     "effort",
     "extended-cache-ttl",
     "fine-grained-tool-streaming",
     "interleaved-thinking",
-    "mid-conversation-system",
-    "mid-conversation-system-clear-at",
-    "mid-conversation-tool-changes",
+    "max-tokens-3-5-sonnet",
+    "model-context-window-exceeded",
     "output-128k",
     "prompt-caching",
     "prompt-caching-scope",
     "redact-thinking",
     "structured-outputs",
-    "task-budgets",
-    "thinking-display-updates",
-    "thinking-token-count",
     "token-counting",
     "token-efficient-tools",
     "tool-examples",
+    "tool-search-tool",
 ];
 
-fn is_anthropic_beta(value: &str) -> bool {
-    let names = ANTHROPIC_BETAS.iter().filter_map(|name| value.strip_prefix(name)?.strip_prefix('-'));
-    names.into_iter().any(is_date)
-}
-
-/// Whether this is `YYYY-MM-DD` or `YYYYMMDD`.
-fn is_date(value: &str) -> bool {
-    let digits = value.bytes().filter(u8::is_ascii_digit).count();
-    let dashes: Vec<usize> = value.match_indices('-').map(|(at, _)| at).collect();
-    digits == 8 && (value.len() == 8 || (value.len() == 10 && dashes == [4, 7]))
-}
-
-fn is_content_type(value: &str) -> bool {
-    matches!(value, "*/*" | "application/json" | "text/event-stream")
-}
+/// Media types that an agent's request may accept.
+const AGENT_ACCEPTS: [&str; 3] = ["*/*", "application/json", "text/event-stream"];
 
 /// Response headers that are forwarded, in addition to the content type.
 const RESPONSE_HEADERS: [&str; 7] = [
@@ -94,11 +57,16 @@ const RESPONSE_HEADERS: [&str; 7] = [
 const RATE_LIMIT_PREFIXES: [&str; 2] = ["anthropic-ratelimit-", "x-ratelimit-"];
 
 /// The headers of the upstream request, without the key.
-pub(super) fn up(sent: &HeaderMap, method: &Method) -> HeaderMap {
+pub(super) fn up(sent: &HeaderMap, method: &Method, caller: &Caller) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    for header in &REQUEST_HEADERS {
-        if let Some(value) = header.filter(sent) {
-            headers.insert(HeaderName::from_static(header.name), value);
+    for name in REQUEST_HEADERS.map(HeaderName::from_static).into_iter().chain([ACCEPT]) {
+        let values = sent.get_all(&name).into_iter();
+        let values: Vec<HeaderValue> = match caller.agent() {
+            None => values.cloned().collect(),
+            Some(_) => values.filter_map(|value| agent_value(&name, value)).collect(),
+        };
+        for value in values {
+            headers.append(name.clone(), value);
         }
     }
     if method != Method::GET {
@@ -108,6 +76,32 @@ pub(super) fn up(sent: &HeaderMap, method: &Method) -> HeaderMap {
     // The proxy reads the response for usage and for the key, so it must not be compressed.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
+}
+
+/// The part of a header of an agent's request that is forwarded.
+fn agent_value(name: &HeaderName, value: &HeaderValue) -> Option<HeaderValue> {
+    let is_allowed = |word: &&str| match name.as_str() {
+        "anthropic-beta" => is_agent_feature(word),
+        "anthropic-version" => is_date(word),
+        "openai-beta" => *word == "responses=experimental",
+        _ => AGENT_ACCEPTS.contains(word),
+    };
+    let words: Vec<&str> = value.to_str().ok()?.split(',').map(str::trim).filter(is_allowed).collect();
+    HeaderValue::from_str(&words.join(",")).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether a word is one of [`AGENT_FEATURES`] with a date.
+fn is_agent_feature(word: &str) -> bool {
+    AGENT_FEATURES.iter().any(|feature| {
+        let date = word.strip_prefix(*feature).and_then(|rest| rest.strip_prefix('-'));
+        date.is_some_and(is_date)
+    })
+}
+
+/// Whether a word is a date: `2023-06-01` or `20230601`.
+fn is_date(word: &str) -> bool {
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    digits == 8 && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') && word.len() <= 10
 }
 
 /// The headers of the response to the client. A header that contains a secret is dropped.
@@ -168,43 +162,60 @@ mod tests {
             ("content-type", "text/plain"),
             ("accept", "application/json"),
             ("anthropic-version", "2023-06-01"),
-            ("anthropic-beta", "effort-2025-11-24"),
+            ("anthropic-beta", "a"),
             ("idempotency-key", "k"),
         ]);
         let wanted = map(&[
             ("anthropic-version", "2023-06-01"),
-            ("anthropic-beta", "effort-2025-11-24"),
+            ("anthropic-beta", "a"),
             ("accept", "application/json"),
             ("content-type", "application/json"),
             ("accept-encoding", "identity"),
         ]);
-        assert_eq!(up(&sent, &Method::POST), wanted);
+        assert_eq!(up(&sent, &Method::POST, &Caller::Operator), wanted);
     }
 
     #[test]
-    fn only_listed_values_of_request_headers_are_sent() {
-        let sent = map(&[
-            ("accept", "application/json; q=the customer list, text/event-stream"),
-            ("anthropic-version", "2023-06-01, the customer list"),
-            ("anthropic-beta", "claude-code-20250219, files-api-2025-04-14,context-management-2025-06-27"),
-            ("anthropic-beta", "mcp-client-2025-04-04, claude-code-the-customer-list, effort-2025-1124x"),
-            ("openai-beta", "assistants=v2, responses=experimental"),
-        ]);
-        let wanted = map(&[
-            ("accept", "text/event-stream"),
-            ("anthropic-version", "2023-06-01"),
-            ("anthropic-beta", "claude-code-20250219,context-management-2025-06-27"),
-            ("openai-beta", "responses=experimental"),
-            ("accept-encoding", "identity"),
-        ]);
-        assert_eq!(up(&sent, &Method::GET), wanted);
-    }
-
-    #[test]
-    fn a_header_without_a_listed_value_is_not_sent() {
-        let sent =
-            map(&[("anthropic-beta", "computer-use-2025-11-24"), ("openai-beta", "x"), ("accept", "")]);
-        assert_eq!(up(&sent, &Method::GET), map(&[("accept-encoding", "identity")]));
+    fn values_of_an_agents_headers_are_on_a_list() {
+        let agent = Caller::Agent("main".parse().unwrap());
+        let forwarded = |name: &'static str, value: &str| {
+            let headers = up(&map(&[(name, value)]), &Method::GET, &agent);
+            headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+        };
+        let betas =
+            "claude-code-20250219, interleaved-thinking-2025-05-14,fine-grained-tool-streaming-2025-05-14";
+        assert_eq!(forwarded("anthropic-beta", betas), Some(betas.replace(' ', "")));
+        for other in [
+            "mcp-client-2025-04-04",
+            "code-execution-2025-05-22",
+            "files-api-2025-04-14",
+            "web-fetch-2025-09-10",
+            "skills-2025-10-02",
+            "oauth-2025-04-20",
+            "context-1m-2025-08-07",
+            "effort",
+            "effort-x",
+            "effort-2025-11-24x",
+            "claude-code-20250219;mcp-client-2025-04-04",
+            "CLAUDE-CODE-20250219",
+            "",
+        ] {
+            assert_eq!(forwarded("anthropic-beta", other), None, "{other}");
+            let mixed = format!("effort-2025-11-24, {other}");
+            assert_eq!(forwarded("anthropic-beta", &mixed).as_deref(), Some("effort-2025-11-24"), "{other}");
+        }
+        assert_eq!(forwarded("anthropic-version", "2023-06-01").as_deref(), Some("2023-06-01"));
+        assert_eq!(forwarded("anthropic-version", "the notes say hello"), None);
+        assert_eq!(
+            forwarded("accept", "application/json, text/event-stream").as_deref(),
+            Some("application/json,text/event-stream")
+        );
+        assert_eq!(forwarded("accept", "text/notes-say-hello"), None);
+        assert_eq!(
+            forwarded("openai-beta", "responses=experimental").as_deref(),
+            Some("responses=experimental")
+        );
+        assert_eq!(forwarded("openai-beta", "assistants=v2"), None);
     }
 
     #[test]

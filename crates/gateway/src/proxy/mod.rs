@@ -50,6 +50,7 @@ use tribune_storage::store::LedgerWriter;
 pub(crate) use self::auth::Caller;
 use self::body::{ProxiedBody, UpstreamBody};
 use self::budget::CostReservation;
+pub(crate) use self::proxy_tokens::PassScope;
 use self::proxy_tokens::ProxyTokens;
 use self::record::{OpenRequest, RequestRecorder};
 use self::routes::Route;
@@ -129,14 +130,19 @@ impl Proxy {
         model_of(&self.parts.agents, &self.parts.providers, agent)
     }
 
-    /// Issues a proxy token that is valid for `time`.
-    pub(crate) fn issue_token(&self, agent: AgentId, time: Duration) -> Result<String, ApiError> {
-        self.tokens.issue(agent, time, Instant::now())
+    /// Issues a pass that is valid for `time`.
+    pub(crate) fn issue_token(
+        &self,
+        agent: AgentId,
+        scope: PassScope,
+        time: Duration,
+    ) -> Result<String, ApiError> {
+        self.tokens.issue(agent, scope, time, Instant::now())
     }
 
-    /// The agent that holds this token, if it is a valid proxy token.
-    pub(crate) fn token_holder(&self, token: &str) -> Option<AgentId> {
-        self.tokens.holder(token)
+    /// The agent that holds this token, if it is a valid pass for `scope`.
+    pub(crate) fn token_holder(&self, token: &str, scope: PassScope) -> Option<AgentId> {
+        self.tokens.holder(token, scope)
     }
 
     /// Takes a permit for one request, or fails with `busy`.
@@ -255,7 +261,7 @@ impl Proxy {
             method: route.method.clone(),
             path: route.path.clone(),
             query: route.query.clone(),
-            headers: headers::up(&head.headers, &route.method),
+            headers: headers::up(&head.headers, &route.method, &caller),
             body: body.bytes,
         };
         let outbound = client.relay(relay).map_err(|fault| error::of_provider(&fault))?;

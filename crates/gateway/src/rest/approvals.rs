@@ -86,7 +86,7 @@ async fn resume(State(app): App, Decider(who): Decider) -> Answer<Frozen> {
 /// The approvers, who may decide beside the operator.
 #[utoipa::path(get, path = "/v1/approvers", tag = "approvals", responses((status = 200, description = "the approvers", body = ApproverList), (status = "default", description = "an error", body = ErrorBody)))]
 async fn approver_list(State(app): App, Operator(who): Operator) -> Answer<ApproverList> {
-    app.api.approvers(&who).map(Json)
+    app.api.approvers(&who).await.map(Json)
 }
 
 /// Adds an approver. Its token is in the answer, and nowhere else.

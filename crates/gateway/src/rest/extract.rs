@@ -10,10 +10,12 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::bearer::bearer;
+use crate::connection_limit::ConnectionSlot;
 use crate::decode;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::principal::Principal;
+use crate::proxy::PassScope;
 
 /// Extracts a caller who may decide from the token in the header: the operator or an approver.
 pub(super) struct Decider(pub(super) Principal);
@@ -42,6 +44,27 @@ impl FromRequestParts<Arc<Gateway>> for Operator {
     }
 }
 
+/// Extracts the caller of the Gate API: the operator, or an agent with a gate pass.
+pub(super) struct GateCaller(pub(super) Principal);
+
+impl FromRequestParts<Arc<Gateway>> for GateCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        let token = bearer(parts.headers.get(AUTHORIZATION))?.ok_or_else(ApiError::unauthorized)?;
+        if let Some(id) = gateway.api.proxy.token_holder(token, PassScope::Gate) {
+            let who = Principal::GatePass { id };
+            if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>() {
+                slot.is_of(who.tier());
+            }
+            return Ok(Self(who));
+        }
+        let who = gateway.check_token(token, &parts.extensions)?;
+        who.operator()?;
+        Ok(Self(who))
+    }
+}
+
 /// Extracts a JSON body, with the error sentences of [`crate::decode`].
 pub(super) struct Body<T>(pub(super) T);
 
@@ -52,8 +75,14 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Body<T> {
         if !is_json(&request) {
             return Err(ApiError::params("the body is JSON: send `Content-Type: application/json`"));
         }
-        let read = tokio::time::timeout(gateway.limits.idle, Bytes::from_request(request, gateway)).await;
-        let late = || ApiError::new("invalid_request", "the body did not arrive within gateway.idleSeconds");
+        let read =
+            tokio::time::timeout(gateway.limits.body_time(), Bytes::from_request(request, gateway)).await;
+        let late = || {
+            ApiError::new(
+                "invalid_request",
+                "the body did not arrive within gateway.idleSeconds, or within a minute",
+            )
+        };
         let body = read.map_err(|_| late())?.map_err(|error| match error.status() {
             StatusCode::PAYLOAD_TOO_LARGE => {
                 ApiError::new("too_large", "the body is larger than gateway.maxMessageBytes")

@@ -7,13 +7,14 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::response::Response;
+use tribune_records::agents::PrincipalTier;
 
 use crate::bearer::bearer;
-use crate::connection_limit::{ConnectionSlot, PrincipalTier};
+use crate::connection_limit::ConnectionSlot;
 use crate::error::ApiError;
 use crate::gateway::Gateway;
 use crate::principal::Principal;
-use crate::proxy::Caller;
+use crate::proxy::{Caller, PassScope};
 
 /// The headers in which the SDKs of Anthropic and Gemini send their keys.
 const API_KEYS: [&str; 2] = ["x-api-key", "x-goog-api-key"];
@@ -36,7 +37,7 @@ pub(super) async fn proxied(State(gateway): State<Arc<Gateway>>, request: Reques
 /// Authenticates a request.
 fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
     let token = token(request.headers())?;
-    if let Some(agent) = gateway.api.proxy.token_holder(token) {
+    if let Some(agent) = gateway.api.proxy.token_holder(token, PassScope::Models) {
         if let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() {
             slot.is_of(PrincipalTier::Member);
         }
@@ -47,10 +48,11 @@ fn caller(gateway: &Gateway, request: &Request) -> Result<Caller, ApiError> {
         Principal::Approver(_) => Err(ApiError::forbidden(
             "an approver cannot use models: use the operator's token or an agent's pass",
         )),
-        // INVARIANT: only the operator and the approvers have such tokens; keys are proved over the WebSocket only.
-        Principal::Agent { .. } | Principal::Unregistered { .. } | Principal::Anonymous { .. } => {
-            Err(ApiError::unauthorized())
-        }
+        // An agent proves its key over the WebSocket only. Models cost money, so guests have none.
+        Principal::Agent { .. }
+        | Principal::GatePass { .. }
+        | Principal::Unregistered { .. }
+        | Principal::Anonymous { .. } => Err(ApiError::unauthorized()),
     }
 }
 

@@ -63,6 +63,8 @@ mod tests {
             env: vec!["HOME".into(), "PATH".into()],
             constitution: "b3:3".into(),
             labels: Labels::FRESH,
+            not_bound: Vec::new(),
+            tree: None,
             texts: Files::new(),
             roots: CallRoots::default(),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 use tribune_ledger::{Cid, Draft, EntryQuality};
+use tribune_records::agents::PrincipalTier;
 use tribune_records::approval::action::Files;
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::decision::{ApprovalDecision, DecisionOutcome, DecisionRequest};
@@ -14,18 +15,31 @@ use tribune_records::approval::grant;
 use tribune_records::approval::grant::{Grant, GrantQuery, GrantTerms, Granted};
 use tribune_records::approval::record::{
     ApprovalRecord, ApprovalState, CallRunner, Decided, DecisionKind, Requested, approval_entity,
-    grant_entity,
+    denials_entity, grant_entity,
 };
 use tribune_records::ledger_payloads::payload;
 use tribune_runtime::SessionState;
 use tribune_storage::store::{ApprovalRow, StoreError};
 
+use super::denial_memory::{self, KnownAction};
 use super::error::ApprovalError;
 use super::pending::{Card, PendingApprovals};
 use crate::storage_handles::StorageHandles;
 
 /// Most pending approvals of all sessions together; more than a person can read.
-pub(crate) const MAX_PENDING: usize = 20_000;
+pub(crate) const MAX_PENDING: usize = most_pending(PrincipalTier::Operator)
+    + most_pending(PrincipalTier::Member)
+    + most_pending(PrincipalTier::Guest);
+
+/// Most pending approvals of the sessions that one class of principals opened. The quotas are separate, so that no class can
+/// fill the inbox for another one. Nobody is asked about new calls of guests; an inbox of an older version may have some.
+const fn most_pending(tier: PrincipalTier) -> usize {
+    match tier {
+        PrincipalTier::Operator => 20_000,
+        PrincipalTier::Member => 10_000,
+        PrincipalTier::Guest => 1_000,
+    }
+}
 
 /// Most pending approvals of one session. An agent with more of them is not being answered.
 const MAX_PENDING_PER_SESSION: usize = 64;
@@ -66,8 +80,14 @@ impl Inbox {
         let mut state = PendingApprovals::default();
         for row in readers.now(|reader| reader.pending_approvals(MAX_PENDING))? {
             let ApprovalRow { requested, entry, votes, .. } = row;
-            let card = Card { requested, entry, votes, is_deciding: false, turn: None };
+            // A request is recorded in its session, so that session is there.
+            let session = readers.now(|reader| reader.session(&requested.session))?;
+            let tier = session.map_or(PrincipalTier::Member, |session| session.tier());
+            let card = Card { requested, tier, entry, votes, is_deciding: false, turn: None };
             state.insert(card);
+        }
+        for row in readers.now(|reader| reader.denials(MAX_PENDING))? {
+            state.denials.restore(row);
         }
         for granted in readers.now(|reader| reader.grants())? {
             // Closing a session ends its grants before the closing is recorded.
@@ -103,16 +123,22 @@ impl Inbox {
         self.state().cards.len()
     }
 
-    /// Whether both limits allow one more approval of this session.
-    pub(crate) fn has_room(&self, session: &str) -> bool {
+    /// Whether the limits of its class and of the session allow one more approval.
+    pub(crate) fn has_room(&self, session: &str, tier: PrincipalTier) -> bool {
         let state = self.state();
-        state.cards.len() < MAX_PENDING && state.of_session(session) < MAX_PENDING_PER_SESSION
+        state.of_tier(tier) < most_pending(tier) && state.of_session(session) < MAX_PENDING_PER_SESSION
     }
 
-    /// Adds a request whose entry is durable. The returned receiver gives the turn the decision.
-    pub(crate) fn ask(&self, requested: Requested, entry: Cid) -> oneshot::Receiver<ApprovalDecision> {
+    /// Adds a request whose entry is durable, of a session that this class of principals opened. The returned receiver gives
+    /// the turn the decision.
+    pub(crate) fn ask(
+        &self,
+        requested: Requested,
+        tier: PrincipalTier,
+        entry: Cid,
+    ) -> oneshot::Receiver<ApprovalDecision> {
         let (turn, decision) = oneshot::channel();
-        let card = Card { requested, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
+        let card = Card { requested, tier, entry, votes: Vec::new(), is_deciding: false, turn: Some(turn) };
         self.state().insert(card);
         self.changed();
         decision
@@ -121,6 +147,32 @@ impl Inbox {
     /// Whether a request is pending and no decision is being written. Never true for an allowed request.
     pub(crate) fn is_undecided(&self, id: &str) -> bool {
         self.state().cards.get(id).is_some_and(|card| !card.is_deciding)
+    }
+
+    /// What is known of an action of a session: a person denied it, or is being asked about it.
+    pub(crate) fn known_action(&self, session: &str, tool: &str, digest: &str) -> Option<KnownAction> {
+        if !denial_memory::is_agents_own(tool) {
+            return None;
+        }
+        let state = self.state();
+        let denied = state.denials.denial(session, digest).cloned().map(KnownAction::Denied);
+        denied.or_else(|| Some(KnownAction::Waits(state.waiting(session, digest)?.id.clone())))
+    }
+
+    /// Who stopped a session, if someone did and its owner has not spoken in it since.
+    pub(crate) fn stopped_by(&self, session: &str) -> Option<String> {
+        self.state().denials.stopped_by(session).map(str::to_owned)
+    }
+
+    /// Lifts the denials of a session, because its owner speaks in it.
+    pub(crate) async fn lift_denials(&self, session: &str) -> Result<(), StoreError> {
+        if !self.state().denials.contains(session) {
+            return Ok(());
+        }
+        let record = ApprovalRecord::DenialsLifted { session: session.to_owned() };
+        self.append(&[self.draft(&denials_entity(session), "owner", Vec::new(), &record)]).await?;
+        self.state().denials.lift(session);
+        Ok(())
     }
 
     /// Waits until a recorded request is also in the inbox; its text is stored by then.
@@ -141,7 +193,11 @@ impl Inbox {
 
     /// The first grant in force that covers a call. Calls `runs` only if a grant covers the arguments, because it reads the
     /// disk.
-    pub(crate) fn grant_for(&self, call: &GrantQuery<'_>, runs: impl FnOnce() -> Files) -> Option<String> {
+    pub(crate) fn grant_for(
+        &self,
+        call: &GrantQuery<'_>,
+        runs: impl FnOnce() -> Option<Files>,
+    ) -> Option<String> {
         let now = self.0.storage.clock.now();
         let covers = |grant: &&Grant| grant.is_in_force(now) && grant.covers(call);
         let covering: Vec<(String, Files)> = self
@@ -152,7 +208,7 @@ impl Inbox {
             .filter(covers)
             .map(|grant| (grant.id.clone(), grant.files.clone()))
             .collect();
-        let runs = covering.first().map(|_| grant::pinned_files(runs()))?;
+        let runs = covering.first().and_then(|_| runs()).map(grant::pinned_files)?;
         covering.into_iter().find(|(_, files)| *files == runs).map(|(id, _)| id)
     }
 
@@ -200,17 +256,16 @@ impl Inbox {
         if let Some(granted) = granted {
             state.grant(granted);
         }
-        drop(state);
         let by = who.id.clone();
-        let (decision, state) = if request.decision.allows() {
-            (
-                ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) },
-                ApprovalState::Allowed,
-            )
+        let decision = if request.decision.allows() {
+            ApprovalDecision::Allowed { by, text: request.text.map(|(text, _)| text) }
         } else {
             let stop = request.decision == DecisionKind::DenyStop;
-            (ApprovalDecision::Denied { by, reason: request.reason, stop }, ApprovalState::Denied)
+            ApprovalDecision::Denied { by, reason: request.reason, stop }
         };
+        state.denials.insert(&card.requested, &decision);
+        drop(state);
+        let state = decision.state();
         let is_orphan = card.turn.is_none_or(|turn| turn.send(decision).is_err());
         requested = card.requested;
         self.changed();

@@ -9,7 +9,9 @@ mod authorization;
 mod exception_quota;
 mod freeze;
 pub mod hooks;
+mod label_name;
 mod label_store;
+mod owner_words;
 mod policy_context;
 mod stop_signal;
 
@@ -20,10 +22,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tribune_constitution::facts::FACTS_VERSION;
-use tribune_constitution::provenance::{ArgumentUse, is_from_owner};
+use tribune_constitution::provenance::{ArgumentUse, WordsUse};
 use tribune_constitution::{
-    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, Facts, Labels, OriginalCall,
-    SessionKind, ToolManifest, Verdict,
+    ApprovalMode, ArgumentProvenance, CallArgs, Capability, Constitution, DecisionStage, Facts, LAND, Labels,
+    OriginalCall, SessionKind, ToolEffect, ToolManifest, Verdict, Veto,
 };
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, jcs};
@@ -36,17 +38,24 @@ pub(crate) use self::authorization::{AllowToken, Authorization, AuthorizationReq
 use self::exception_quota::ExceptionQuota;
 use self::freeze::Freeze;
 use self::hooks::Hooks;
-pub use self::label_store::{CallEnd, LabelChange, schedule};
+pub(crate) use self::label_name::LabelName;
+pub use self::label_name::schedule;
+use self::label_store::LabelStore;
+pub use self::label_store::{CallEnd, LabelChange, SandboxWrites};
+pub(crate) use self::owner_words::OwnerWords;
 pub use self::policy_context::PolicyContext;
 use self::stop_signal::StopSignal;
+use tribune_records::agents::is_unregistered;
 use tribune_records::approval::action::{Action, Files};
 use tribune_records::approval::approver::Approver;
 use tribune_records::approval::call_args::args_of;
 use tribune_records::approval::call_roots::CallRoots;
 use tribune_records::approval::grant::GrantQuery;
 use tribune_records::approval::record::Requested;
+use tribune_records::exec::EXEC;
 use tribune_records::ledger_payloads::LabelRecord;
 use tribune_records::outcome::{Access, Resource};
+use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_registry::Agents;
 use tribune_storage::store::{SessionRow, StoreError};
 
@@ -56,6 +65,14 @@ use crate::turn::CallDependencies;
 
 /// How long a call waits for a person unless the law sets another time.
 const DEFAULT_EXPIRY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The tools that write to the mailbox of another agent.
+const MAILBOX_TOOLS: [&str; 2] = ["message", "send_message"];
+
+/// Name of the veto against a message that its recipient does not accept.
+const NOT_ACCEPTED: &str = "mailbox.not_accepted";
+/// Name of the veto against the calls of a session that a person stopped.
+const SESSION_STOPPED: &str = "session.stopped";
 
 /// The gate of a daemon.
 #[derive(Debug)]
@@ -138,9 +155,17 @@ impl Gate {
 
     /// Decides a call, and counts the exception that the verdict relies on.
     pub(crate) fn judge(&self, request: AuthorizationRequest<'_>) -> Result<Authorization, StoreError> {
+        let AuthorizationRequest { tool, stage, call_id, input, owner_words, .. } = request;
         let facts = self.facts(request);
         let (facts, verdict) =
             self.uses.decide(&self.law, facts, &self.storage.readers, self.storage.clock.now())?;
+        let is_owners = facts.provenance == ArgumentProvenance::Owner && stage == DecisionStage::Call;
+        if let (Some(words), Some(input), true) = (owner_words, input, is_owners && verdict.is_offered()) {
+            let (argument_use, words_use) = self.provenance_terms(tool);
+            if words_use == WordsUse::Once {
+                words.use_up(call_id, input, argument_use);
+            }
+        }
         Ok(Authorization { facts, verdict })
     }
 
@@ -154,6 +179,7 @@ impl Gate {
             context,
             tool,
             stage,
+            call_id,
             input,
             original_input,
             runs,
@@ -162,8 +188,16 @@ impl Gate {
             approval,
         } = request;
         vetoes.extend(context.tool_restriction(tool));
+        vetoes.extend(self.session_stop(context, tool));
         let key = &context.key;
-        let arguments = |input: &Value| self.argument_facts(context, tool, input, runs, owner_words);
+        let arguments = |input: &Value| {
+            let (argument_use, words_use) = self.provenance_terms(tool);
+            let is_owners =
+                owner_words.is_some_and(|words| words.contain(call_id, input, argument_use, words_use));
+            let provenance = if is_owners { ArgumentProvenance::Owner } else { ArgumentProvenance::Other };
+            let (args, grant) = self.argument_facts(context, tool, input, runs);
+            OriginalCall { provenance, args, grant }
+        };
         let none =
             || OriginalCall { provenance: ArgumentProvenance::Other, args: CallArgs::default(), grant: None };
         let OriginalCall { provenance, args, grant } = input.map_or_else(none, arguments);
@@ -181,6 +215,7 @@ impl Gate {
             args,
             frozen: self.freeze.is_on(),
             approver: self.approvers == ApproverAvailability::Someone,
+            guest: is_unregistered(key.agent().as_str()),
             grant,
             approval: approval.map(str::to_owned),
             exception_uses: Default::default(),
@@ -190,18 +225,43 @@ impl Gate {
         }
     }
 
-    /// The facts about the arguments of a call.
+    /// The veto against every call of a session that a person stopped. Landing its changes is not an act of the agent.
+    fn session_stop(&self, context: &PolicyContext, tool: &str) -> Option<Veto> {
+        let reason = self.session_stop_reason(context.key.as_str()).filter(|_| tool != LAND)?;
+        Some(Veto::new(SESSION_STOPPED, &reason))
+    }
+
+    /// Why nothing of a session runs, if a person stopped it.
+    pub(crate) fn session_stop_reason(&self, session: &str) -> Option<String> {
+        let by = self.inbox.stopped_by(session)?;
+        Some(format!(
+            "{by} denied a call of this session and stopped it: nothing runs until its owner speaks in it again"
+        ))
+    }
+
+    /// How a tool uses its arguments, and whether a call of it uses up the owner's words.
+    fn provenance_terms(&self, tool: &str) -> (ArgumentUse, WordsUse) {
+        let manifest = self.law.manifest(tool);
+        // Every argument of an unknown tool may be an instruction.
+        let argument_use = manifest.map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
+        let only_reads = manifest.is_some_and(|manifest| manifest.effect == ToolEffect::ReadOnly);
+        (argument_use, if only_reads { WordsUse::Reusable } else { WordsUse::Once })
+    }
+
+    /// The facts about the arguments of a call, and the standing grant that covers it.
     fn argument_facts(
         &self,
         context: &PolicyContext,
         tool: &str,
         input: &Value,
-        runs: &dyn Fn() -> Files,
-        owner_words: &[&str],
-    ) -> OriginalCall {
+        runs: &dyn Fn() -> Option<Files>,
+    ) -> (CallArgs, Option<String>) {
         let key = &context.key;
         let ground = &context.ground;
         let mut args = args_of(tool, input, ground.additional_directories());
+        if self.law.manifest(tool).is_none() {
+            args.note_addresses(input);
+        }
         // The workspace folder itself may lie below an autorun path.
         if let (Some(path), Some(folder)) = (&args.path, args.folder.as_deref().or(ground.folder_name())) {
             args.is_autorun |= tribune_contract::is_autorun_path_in(Path::new(folder), path);
@@ -218,18 +278,11 @@ impl Gate {
             roots: &CallRoots::of_args(ground, &args),
         };
         // Only grants for commands are bound to the files that the command runs.
-        let grant = self.inbox.grant_for(&call, || if tool == "exec" { runs() } else { Files::default() });
+        let files = || if tool == EXEC { runs() } else { Some(Files::default()) };
+        let grant = self.inbox.grant_for(&call, files);
         // Facts are written to the ledger, which must hold no secrets, so they are redacted before the law sees them.
         let args = args.map_texts(|text| self.redactor.redact(text).into_owned());
-        // Every argument of an unknown tool may be an instruction.
-        let argument_use =
-            self.law.manifest(tool).map_or(ArgumentUse::Instructions, ToolManifest::argument_use);
-        let is_from_owner = is_from_owner(input, argument_use, owner_words);
-        OriginalCall {
-            provenance: if is_from_owner { ArgumentProvenance::Owner } else { ArgumentProvenance::Other },
-            args,
-            grant,
-        }
+        (args, grant)
     }
 
     /// The exact action of a call, including the files and environment that its outcome depends on.
@@ -239,12 +292,14 @@ impl Gate {
         context: &PolicyContext,
         call: &ToolCall,
     ) -> Action {
-        let CallDependencies { files, texts, cwd, env } = dependencies;
+        let CallDependencies { files, not_bound, tree, texts, cwd, env } = dependencies;
         Action {
             tool: call.name.clone(),
             schema: self.schema_pin(&call.name),
             input: call.input.clone(),
             files,
+            not_bound,
+            tree,
             cwd,
             env,
             constitution: self.law.hash().to_string(),
@@ -261,6 +316,8 @@ impl Gate {
             schema: String::new(),
             input: call.input.clone(),
             files: Default::default(),
+            not_bound: Vec::new(),
+            tree: None,
             cwd: None,
             env: Vec::new(),
             constitution: self.law.hash().to_string(),
@@ -289,14 +346,22 @@ impl Gate {
         end: CallEnd,
     ) -> Result<LabelChange, StoreError> {
         let output = tool.map(|tool| self.law.manifest(tool));
-        let (ground, readers, redactor) = (&context.ground(), &self.storage.readers, &*self.redactor);
-        label_store::propagate_labels(
-            label_store::LabelStore { ground, readers, redactor },
-            context.labels,
-            output,
-            touched,
-            end,
-        )
+        let store = self.label_store(&context.ground);
+        label_store::propagate_labels(store, context.labels, output, touched, end)
+    }
+
+    /// The labels of what the sandbox of a session writes in a folder of the operator.
+    pub(crate) fn sandbox_writes(
+        &self,
+        folder: &WorkspaceRoots,
+        session: Labels,
+        writes: SandboxWrites<'_>,
+    ) -> Result<Vec<LabelRecord>, StoreError> {
+        label_store::sandbox_writes(self.label_store(folder), session, writes)
+    }
+
+    fn label_store<'g>(&'g self, ground: &'g WorkspaceRoots) -> LabelStore<'g> {
+        LabelStore { ground, readers: &self.storage.readers, redactor: &self.redactor }
     }
 
     /// The labels of everything that a call with unknown outcome may have written.
@@ -319,12 +384,12 @@ impl Gate {
     /// The labels of a mailbox message: those of its sender, if that was an agent of this daemon, but never those of the owner's
     /// own words.
     pub(crate) fn message_labels(&self, id: &str) -> Result<Labels, StoreError> {
-        Ok(self.stored_labels(&format!("letter:{id}"))?.for_sub_agent())
+        Ok(self.stored_labels(&LabelName::message(id))?.for_sub_agent())
     }
 
     /// The labels stored under this name, or [`Labels::UNKNOWN`] if there are none.
-    pub(crate) fn stored_labels(&self, resource: &str) -> Result<Labels, StoreError> {
-        let stored = self.storage.readers.now(|reader| reader.labels(resource))?;
+    pub(crate) fn stored_labels(&self, name: &LabelName) -> Result<Labels, StoreError> {
+        let stored = label_store::labels_under(name, &self.storage.readers, &self.redactor)?;
         Ok(stored.unwrap_or(Labels::UNKNOWN))
     }
 
@@ -337,6 +402,22 @@ impl Gate {
     /// The approval mode of an agent, if its roster line sets one.
     pub fn mode_of(&self, agent: &AgentId) -> Option<ApprovalMode> {
         self.agents.as_ref()?.agent(agent)?.mode
+    }
+
+    /// The veto against a message to an agent of the roster that does not accept messages from the sender.
+    pub(crate) fn recipient_veto(&self, from: &AgentId, call: &ToolCall) -> Option<Veto> {
+        if !MAILBOX_TOOLS.contains(&call.name.as_str()) {
+            return None;
+        }
+        let to = call.input.get("to")?.as_str()?;
+        let to: AgentId = to.strip_prefix("agent:").unwrap_or(to).parse().ok()?;
+        let recipient = self.agents.as_ref()?.agent(&to)?;
+        let reason = || {
+            format!(
+                "`{to}` accepts no messages from `{from}`: an operator can name it in `accepts_from` of `{to}` in the roster"
+            )
+        };
+        (!recipient.accepts(from)).then(|| Veto::new(NOT_ACCEPTED, &reason()))
     }
 
     /// The risk level in a tool's manifest.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tribune_constitution::{Labels, Veto};
+use tribune_records::agents::PrincipalTier;
 use tribune_records::workspace_roots::WorkspaceRoots;
 use tribune_runtime::SessionKey;
 use tribune_storage::store::SessionRow;
@@ -14,6 +15,8 @@ const NARROWED: &str = "spawn.narrowed";
 #[derive(Debug, Clone)]
 pub struct PolicyContext {
     pub key: Arc<SessionKey>,
+    /// The class of the principal that opened it.
+    pub(crate) tier: PrincipalTier,
     /// Its own mandate, then those of its ancestors.
     pub(crate) mandates: Vec<String>,
     /// The only tools it may use, if its parent restricted them.
@@ -29,6 +32,7 @@ impl PolicyContext {
         let key: Arc<SessionKey> = Arc::new(row.key.parse().ok()?);
         Some(Self {
             ground: row.ground(key.agent()),
+            tier: row.tier(),
             key,
             mandates: row.mandates().collect(),
             tools: row.inherited.tools.clone(),

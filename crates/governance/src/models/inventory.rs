@@ -190,6 +190,7 @@ mod tests {
             mode: None,
             standing: false,
             pubkey: None,
+            accepts_from: Vec::new(),
         }
     }
 

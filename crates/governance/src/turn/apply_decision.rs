@@ -63,14 +63,23 @@ impl Governance {
             None => request,
         };
         let (input, files) = action.map(|action| (action.input, action.files)).unzip();
+        let not_bound = row.requested.not_bound.clone();
         let terms = GrantTerms {
             schema: self.policy.gate.schema_pin(&row.requested.tool),
             input,
             files: files.unwrap_or_default(),
+            not_bound,
             output: Labels::for_output(self.policy.gate.law.manifest(&row.requested.tool), None),
             holds_secret: |text| Redactor::new().redact(text) != text,
         };
+        let is_stop = request.decision == DecisionKind::DenyStop;
         let outcome = self.policy.gate.inbox.decide(id, request, who, terms).await?;
+        if is_stop {
+            // Nothing of a stopped session runs, so no person is asked about the rest of it.
+            for requested in self.policy.gate.inbox.withdraw_session(&outcome.requested.session).await {
+                self.finish(requested.id);
+            }
+        }
         if outcome.is_orphan && outcome.missing == 0 && outcome.requested.runner == CallRunner::Host {
             // Waits a little, so that the response can include the result if it is known soon.
             let finishing = self.finish(outcome.requested.id.clone());
@@ -137,10 +146,11 @@ impl Governance {
             context,
             tool: &call.name,
             stage: DecisionStage::Dispatch,
+            call_id: &call.id,
             input: Some(&call.input),
             original_input: None,
-            runs: &Files::default,
-            owner_words: &[],
+            runs: &|| Some(Files::default()),
+            owner_words: None,
             vetoes,
             approval: Some(approval),
         });

@@ -13,7 +13,9 @@ use tribune_records::outcome::Access;
 use tribune_runtime::{ErrorKind, EventKind, RuntimeError, ToolOutcome};
 
 use super::turn_recorder::{CallEnding, LedgerCall, TurnRecorder};
-use crate::gate::{AllowToken, Authorization, AuthorizationRequest, PendingAdmission, PolicyContext};
+use crate::gate::{
+    AllowToken, Authorization, AuthorizationRequest, OwnerWords, PendingAdmission, PolicyContext,
+};
 
 /// The verdict on a recorded call.
 pub(super) enum CallDecision {
@@ -30,8 +32,8 @@ pub(super) struct CallReview<'a> {
     pub(super) stage: DecisionStage,
     /// The approval of exactly this call, if a person allowed it.
     pub(super) approval: Option<&'a str>,
-    /// The owner's messages of the turn.
-    pub(super) owner_words: &'a [&'a str],
+    /// What the owner said in the turn.
+    pub(super) owner_words: Option<&'a OwnerWords>,
     pub(super) vetoes: Vec<Veto>,
     /// Where a denial reaches the agent beside its result, such as a mailbox message.
     pub(super) notified: &'a [Access],
@@ -40,7 +42,7 @@ pub(super) struct CallReview<'a> {
 impl CallReview<'_> {
     /// A review at this stage, without an approval, owner words or vetoes.
     pub(super) const fn at(stage: DecisionStage) -> Self {
-        Self { stage, approval: None, owner_words: &[], vetoes: Vec::new(), notified: &[] }
+        Self { stage, approval: None, owner_words: None, vetoes: Vec::new(), notified: &[] }
     }
 }
 
@@ -105,16 +107,20 @@ impl TurnRecorder {
         let (governance, call) = (&self.governance, &recorded.call);
         let runs = || match recorded.runner {
             CallRunner::Host | CallRunner::Agent => {
-                run_blocking(|| governance.tools.dependencies(&context.ground(), call).files)
+                run_blocking(|| governance.tools.granted_files(&context.ground(), call))
             }
             // The files at the place where an external caller executes the call are not known here.
-            CallRunner::Caller => Files::default(),
+            CallRunner::Caller => Some(Files::default()),
         };
-        let CallReview { stage, approval, owner_words, vetoes, notified: _ } = review;
+        let CallReview { stage, approval, owner_words, mut vetoes, notified: _ } = review;
+        if recorded.runner == CallRunner::Host {
+            vetoes.extend(governance.policy.gate.recipient_veto(context.key.agent(), call));
+        }
         let request = AuthorizationRequest {
             context,
             tool: &recorded.call.name,
             stage,
+            call_id: &recorded.call.id,
             input: Some(&recorded.call.input),
             original_input: recorded.original_input.as_ref(),
             runs: &runs,
@@ -163,13 +169,13 @@ impl TurnRecorder {
         let tool = &recorded.call.name;
         let (roles, needs, expires_at) = gate.terms(tool);
         let risk = gate.risk(tool).to_owned();
-        let digest =
-            action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))?;
+        let digest = digest_of(action)?;
         let (instead_of, changed) =
             attempt.replaces.map_or((None, Vec::new()), |replaced| (Some(replaced.id), replaced.changed));
         let roots = action.roots.clone();
         // The labels that the gate used. The approver is shown the same ones.
         let labels = action.labels;
+        let not_bound = action.not_bound.clone();
         let action = self.content(action)?;
         let requested = Requested {
             id: approval_id(&recorded.entry, attempt.number),
@@ -189,6 +195,7 @@ impl TurnRecorder {
             needs,
             expires_at,
             runner: recorded.runner,
+            not_bound,
             instead_of,
             changed,
             roots,
@@ -201,6 +208,10 @@ impl TurnRecorder {
         self.event(EventKind::ApprovalRequested { id, entry: Box::new(entry) });
         Ok((requested, cid))
     }
+}
+
+pub(super) fn digest_of(action: &Action) -> Result<String, RuntimeError> {
+    action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }
 
 /// Runs blocking I/O with `block_in_place` on a multi-threaded runtime, so that other tasks go on.

@@ -10,6 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tribune_config::hook_spec::HookPoint;
 use tribune_constitution::{DecisionStage, EGRESS, LAND, MCP_SERVER, SPEND, Veto};
 use tribune_ledger::Cid;
@@ -23,13 +24,13 @@ use tribune_runtime::{
 };
 
 use super::agent_executed_calls::GrantedCall;
-use super::call_decision::{Attempt, CallDecision, CallReview};
+use super::call_decision::{Attempt, CallDecision, CallReview, digest_of};
 use super::external_calls::FULL;
 use super::parked_calls::ParkedCall;
 use super::toolbox::{PendingOutcome, Responder, ToolRequest};
 use super::turn_recorder::{Execution, LedgerCall, TurnRecorder};
 use crate::gate::hooks::HookSubject;
-use crate::gate::{Admission, PendingAdmission};
+use crate::gate::{Admission, OwnerWords, PendingAdmission};
 use crate::tool_executor::ToolExecutor;
 
 /// Maximum size of the input of one call.
@@ -111,7 +112,7 @@ impl Calls {
         recorder: &mut TurnRecorder,
         ToolRequest { call, answer }: ToolRequest,
         turn: Cid,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let call = recorder.governance.tools.to_policy_call(&recorder.handle.key, call);
         if let Err(refused) = self.check(recorder, &call) {
@@ -146,7 +147,7 @@ impl Calls {
         ToolRequest { call, answer }: ToolRequest,
         hook_result: HookResult,
         turn: Cid,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let HookResult { original_input, mut vetoes } = hook_result;
         let recorded = match &answer {
@@ -188,8 +189,8 @@ impl Calls {
                         .resume_answered(recorder, recorded, answer, &requested, &decision, owner_words)
                         .await;
                 }
-                if !recorder.governance.policy.gate.inbox.has_room(recorder.handle.key.as_str()) {
-                    let outcome = ToolOutcome::error(FULL);
+                if let Some(refused) = refused_unasked(recorder, &recorded, &action)? {
+                    let outcome = ToolOutcome::error(refused);
                     let parents = vec![recorded.entry, entry];
                     let result = recorder.record_denial(&recorded, &outcome, CallOutcome::Denied, parents)?;
                     return self.refuse(recorder, &recorded, answer, outcome, result).await;
@@ -207,7 +208,7 @@ impl Calls {
         recorder: &mut TurnRecorder,
         progress: Progress,
         turn: Cid,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         match progress {
             Progress::Hooked(request, hook_result) => {
@@ -357,6 +358,19 @@ impl Calls {
     }
 }
 
+/// Why no person is asked about an action: the answer is known, the same question waits, or too many wait.
+fn refused_unasked(
+    recorder: &TurnRecorder,
+    recorded: &LedgerCall,
+    action: &Action,
+) -> Result<Option<String>, RuntimeError> {
+    let (inbox, session) = (&recorder.governance.policy.gate.inbox, recorder.handle.key.as_str());
+    let digest = digest_of(action)?;
+    let known = inbox.known_action(session, &recorded.call.name, &digest).map(|known| known.sentence());
+    let tier = recorder.writer.context.tier;
+    Ok(known.or_else(|| (!inbox.has_room(session, tier)).then(|| FULL.to_owned())))
+}
+
 /// Executes an admitted call, whose output may be followed on `terminal`. A panic of a tool becomes an error outcome.
 pub(super) async fn run(
     tools: &dyn ToolExecutor,
@@ -381,8 +395,10 @@ async fn precheck(recorder: &TurnRecorder, call: &ToolCall) -> Result<Option<Too
 pub(super) async fn action_now(recorder: &TurnRecorder, call: &ToolCall) -> Result<Action, RuntimeError> {
     let (governance, context, call) =
         (Arc::clone(&recorder.governance), recorder.writer.context.clone(), call.clone());
+    let stop = CancellationToken::new();
+    let _stops = stop.clone().drop_guard();
     let read_action = move || {
-        let dependencies = governance.tools.dependencies(&context.ground, &call);
+        let dependencies = governance.tools.dependencies(&context.ground, &call, &stop);
         governance.policy.gate.action(dependencies, &context, &call)
     };
     tokio::task::spawn_blocking(read_action)

@@ -8,18 +8,19 @@ use tribune_ledger::commitment::Commitment;
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{ToolCallRecord, VerdictRecord};
+use tribune_runtime::ToolOutcome;
 use tribune_storage::store::{Reader, SessionRow, StoreError};
 
+use super::call_decision::denial;
 use super::external_calls::{ExternalCallState, ExternalDecision};
+use crate::approval::KnownAction;
+use crate::gate::OwnerWords;
 
 /// Messages of a session that are searched for calls from before a restart.
 const MAX_MESSAGES_SEARCHED: usize = 1_000;
 
 /// Calls of one session that are kept in memory.
 const MAX_CALLS: usize = 4_096;
-
-/// Texts of the owner that are kept for provenance.
-const OWNER_TEXTS: usize = 8;
 
 /// The calls of one session that an external harness executes.
 #[derive(Debug)]
@@ -33,7 +34,8 @@ pub(super) struct ExternalCalls {
     asked: HashSet<String>,
     /// The labels of calls that are not kept one by one and whose result was not reported.
     floor: Labels,
-    owner_words: Vec<String>,
+    /// What the harness handed in as the owner's.
+    pub(super) owner_words: Arc<OwnerWords>,
 }
 
 impl ExternalCalls {
@@ -49,7 +51,7 @@ impl ExternalCalls {
             allowed: BTreeMap::new(),
             asked: HashSet::new(),
             floor: Labels::FRESH,
-            owner_words: Vec::new(),
+            owner_words: Arc::default(),
         };
         let Some(row) = row else { return Ok(state) };
         for (id, known) in calls_of(reader, row)? {
@@ -134,17 +136,6 @@ impl ExternalCalls {
         let others = self.asked.iter().filter(move |id| Some(id.as_str()) != but);
         others.filter_map(|id| self.calls.get(id))
     }
-
-    pub(super) fn owner_words(&self) -> &[String] {
-        &self.owner_words
-    }
-
-    pub(super) fn add_owner_words(&mut self, text: String) {
-        self.owner_words.push(text);
-        if self.owner_words.len() > OWNER_TEXTS {
-            self.owner_words.remove(0);
-        }
-    }
 }
 
 /// A call that an external harness executes.
@@ -156,6 +147,46 @@ pub(super) struct ExternalCall {
     /// The verdict, and its entry.
     pub(super) verdict: Arc<ExternalVerdict>,
     pub(super) is_over: bool,
+    /// The approval of an equal call, whose decision this call waits for.
+    pub(super) waits_with: Option<String>,
+}
+
+/// Why a call may not be made, without a decision of a person about it.
+pub(super) struct UnaskedRefusal {
+    pub(super) outcome: ToolOutcome,
+    known: Option<KnownAction>,
+    /// Whether the state has the reason already.
+    is_by_law: bool,
+}
+
+impl UnaskedRefusal {
+    pub(super) fn by_law(verdict: &Verdict) -> Self {
+        Self { outcome: denial(verdict), known: None, is_by_law: true }
+    }
+
+    pub(super) fn with(sentence: String) -> Self {
+        Self { outcome: ToolOutcome::error(sentence), known: None, is_by_law: false }
+    }
+
+    pub(super) fn known(known: KnownAction) -> Self {
+        Self { known: Some(known.clone()), ..Self::with(known.sentence()) }
+    }
+
+    /// Puts the reason into the state of the call. Returns the approval that the call waits for, if it waits for that
+    /// of an equal call.
+    pub(super) fn apply(self, state: &mut ExternalCallState) -> Option<String> {
+        if !self.is_by_law {
+            state.reason = self.outcome.content;
+        }
+        match self.known {
+            Some(KnownAction::Waits(id)) => {
+                state.verdict = ExternalDecision::Waits;
+                state.approval = Some(id.clone());
+                Some(id)
+            }
+            Some(KnownAction::Denied(_)) | None => None,
+        }
+    }
 }
 
 /// The verdict on a call at the time of its request.
@@ -208,7 +239,14 @@ fn calls_of(reader: &Reader, row: &SessionRow) -> Result<Vec<(String, ExternalCa
                     && let Some(verdict) = verdict_of(reader, index, &cid)?
                 {
                     let (input_hash, tool, verdict) = (record.input_hash, record.tool, Arc::new(verdict));
-                    let known = ExternalCall { entry: cid, input_hash, tool, verdict, is_over: false };
+                    let known = ExternalCall {
+                        entry: cid,
+                        input_hash,
+                        tool,
+                        verdict,
+                        is_over: false,
+                        waits_with: None,
+                    };
                     calls.push((record.call_id, known));
                 }
             }

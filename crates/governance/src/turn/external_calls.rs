@@ -8,7 +8,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, SPEND, Trust};
 use tribune_ledger::EntryQuality;
-use tribune_records::approval::action::approval_id;
+use tribune_records::approval::action::{Action, approval_id};
 use tribune_records::approval::record::{ApprovalState, CallRunner};
 use tribune_records::ledger_payloads::{CallOutcome, MailboxRecord};
 use tribune_records::outcome::ToolRun;
@@ -16,8 +16,8 @@ use tribune_runtime::{ContentBlock, ErrorKind, Handle, RuntimeError, SessionKey,
 use tribune_storage::store::Reader;
 
 use super::Governance;
-use super::call_decision::{Attempt, CallReview, denial};
-use super::external_call_state::{ExternalCall, ExternalCalls, ExternalVerdict};
+use super::call_decision::{Attempt, CallReview, digest_of};
+use super::external_call_state::{ExternalCall, ExternalCalls, ExternalVerdict, UnaskedRefusal};
 use super::session_writer::SessionWriter;
 use super::turn_recorder::{LedgerCall, TurnRecorder, input_from};
 use crate::gate::PolicyContext;
@@ -37,6 +37,10 @@ const OTHER_LAW: &str =
 
 /// The answer about a call that is over.
 const OVER: &str = "the result of this call is already recorded: give each call its own id";
+
+/// The answer about a call that waited for the decision about an equal one, when that one was allowed.
+const ANSWERED: &str =
+    "the same call was allowed once, under another toolCallId: ask again if it is to be made once more";
 
 /// The denial of a call that would wait for a person when too many calls do already.
 pub(super) const FULL: &str = "denied (ask.full): too many calls wait for a person already";
@@ -100,8 +104,11 @@ impl Governance {
         recorder.line(EntryQuality::MailboxInject, &target, Vec::new(), &record)?;
         recorder.writer.context.labels = recorder.writer.context.labels.meet(labels);
         recorder.write().await?;
-        if message.trust == Trust::Owner && message.text.len() <= MAX_OWNER_BYTES {
-            self.of_session(key, |known| known.add_owner_words(message.text));
+        if message.trust == Trust::Owner {
+            self.policy.gate.inbox.lift_denials(key.as_str()).await?;
+            if message.text.len() <= MAX_OWNER_BYTES {
+                self.of_session(key, |known| known.owner_words.add(message.text));
+            }
         }
         Ok(recorder.writer.context.labels)
     }
@@ -118,7 +125,11 @@ impl Governance {
         let mut changes = self.policy.gate.inbox.watch();
         let mut state = self.ask_or_state_of(key, &call).await?;
         while state.verdict == ExternalDecision::Waits && Instant::now() < deadline {
-            let changed = tokio::time::timeout_at(deadline, changes.changed()).await;
+            let changed = tokio::select! {
+                changed = tokio::time::timeout_at(deadline, changes.changed()) => changed,
+                // No decision can be recorded any more.
+                error = self.storage.ledger.wait_failed() => return Err(error.into()),
+            };
             if !matches!(changed, Ok(Ok(()))) {
                 break;
             }
@@ -149,52 +160,71 @@ impl Governance {
         call: ToolCall,
     ) -> Result<ExternalCallState, RuntimeError> {
         let key = (*recorder.handle.key).clone();
-        let owner_words = self.of_session(&key, |known| known.owner_words().to_vec()).unwrap_or_default();
-        let owner_words: Vec<&str> = owner_words.iter().map(String::as_str).collect();
+        let owner_words = self.of_session(&key, |known| Arc::clone(&known.owner_words));
         let vetoes =
             self.policy.gate.hooks.objections(&HookSubject::of(&recorder.writer.context), &call).await;
         let recorded = recorder.record_external_call(call, Vec::new(), CallRunner::Caller, None)?;
         let context = self.context_with_unreported(&recorder, None).await?;
         // The caller executes the call, so the allow token is dropped here.
-        let review = CallReview { owner_words: &owner_words, vetoes, ..CallReview::at(DecisionStage::Call) };
+        let review =
+            CallReview { owner_words: owner_words.as_deref(), vetoes, ..CallReview::at(DecisionStage::Call) };
         let (_, verdict, position) = recorder.authorize(&recorded, &context, review)?;
         let law = self.policy.gate.law.hash().to_string();
         let recorded_verdict =
             Arc::new(ExternalVerdict::new(position.cid, verdict.clone(), law, context.labels));
         let mut waits = None;
-        let mut is_over = false;
+        let mut refused = None;
         match verdict.decision {
             Decision::Allow => {}
-            Decision::Deny => {
-                let parents = vec![recorded.entry, position.cid];
-                recorder.record_denial(&recorded, &denial(&verdict), CallOutcome::Denied, parents)?;
-                is_over = true;
-            }
-            Decision::Ask if self.policy.gate.inbox.has_room(key.as_str()) => {
-                let action = self.policy.gate.action_elsewhere(&context, &recorded.call);
-                let request = recorder.request(&recorded, verdict, position.cid, &action, Attempt::FIRST)?;
-                waits = Some(request);
-            }
+            Decision::Deny => refused = Some(UnaskedRefusal::by_law(&verdict)),
             Decision::Ask => {
-                let parents = vec![recorded.entry, position.cid];
-                recorder.record_denial(&recorded, &ToolOutcome::error(FULL), CallOutcome::Denied, parents)?;
-                is_over = true;
+                let action = self.policy.gate.action_elsewhere(&context, &recorded.call);
+                refused = self.refused_unasked(&context, &key, &recorded.call.name, &action)?;
+                if refused.is_none() {
+                    let request =
+                        recorder.request(&recorded, verdict, position.cid, &action, Attempt::FIRST)?;
+                    waits = Some(request);
+                }
             }
+        }
+        if let Some(UnaskedRefusal { outcome, .. }) = &refused {
+            let parents = vec![recorded.entry, position.cid];
+            recorder.record_denial(&recorded, outcome, CallOutcome::Denied, parents)?;
         }
         let written = recorder.write().await?;
         let mut state = recorded_verdict.state();
+        let is_over = refused.is_some();
+        let waits_with = refused.and_then(|refused| refused.apply(&mut state));
         if let Some((requested, entry)) = waits {
             state.verdict = ExternalDecision::Waits;
             state.approval = Some(requested.id.clone());
             // No task of this daemon waits; the caller asks again.
-            drop(self.policy.gate.inbox.ask(requested, entry));
+            drop(self.policy.gate.inbox.ask(requested, context.tier, entry));
         }
         recorder.show(&written);
         let (entry, input_hash) = (recorded.entry, recorded.input_hash);
         let tool = recorded.call.name;
-        let known = ExternalCall { entry, input_hash, tool, verdict: recorded_verdict, is_over };
+        let known = ExternalCall { entry, input_hash, tool, verdict: recorded_verdict, is_over, waits_with };
         self.of_session(&key, |calls| calls.remember(recorded.call.id, known, |tool| self.brings(tool)));
         Ok(state)
+    }
+
+    /// Why no person is asked about an action: the answer is known, the same question waits, or too many wait.
+    fn refused_unasked(
+        &self,
+        context: &PolicyContext,
+        key: &SessionKey,
+        tool: &str,
+        action: &Action,
+    ) -> Result<Option<UnaskedRefusal>, RuntimeError> {
+        let inbox = &self.policy.gate.inbox;
+        let known = inbox.known_action(key.as_str(), tool, &digest_of(action)?);
+        Ok(match known {
+            Some(known) => Some(UnaskedRefusal::known(known)),
+            None => {
+                (!inbox.has_room(key.as_str(), context.tier)).then(|| UnaskedRefusal::with(FULL.to_owned()))
+            }
+        })
     }
 
     /// The policy context of the session under the assumption that every call that may have been executed was: results
@@ -258,8 +288,12 @@ impl Governance {
             return Err(RuntimeError::new(ErrorKind::Conflict, what));
         }
         let call_id = &call.id;
-        let call = known.entry.to_string();
-        let approval = self.storage.readers.read(move |reader| reader.approval_of_call(&call)).await?;
+        let (call, waits_with) = (known.entry.to_string(), known.waits_with.clone());
+        let approval = move |reader: &Reader| match waits_with {
+            Some(id) => reader.approval(&id),
+            None => reader.approval_of_call(&call),
+        };
+        let approval = self.storage.readers.read(approval).await?;
         let mut state = known.verdict.state();
         if let Some(row) = approval {
             state.verdict = match row.state {
@@ -274,10 +308,19 @@ impl Governance {
                     state.reason = format!("denied by {by}: {reason}")
                 }
                 (ApprovalState::Denied, Some(by), None) => state.reason = format!("denied by {by}"),
+                (ApprovalState::Withdrawn, ..) => {
+                    let stopped = self.policy.gate.session_stop_reason(recorder.handle.key.as_str());
+                    state.reason = stopped.unwrap_or(state.reason);
+                }
                 (ApprovalState::Expired, ..) => "nobody decided in time".clone_into(&mut state.reason),
                 _ => {}
             }
             state.approval = Some(row.requested.id);
+        }
+        if known.waits_with.is_some() && state.verdict == ExternalDecision::Allowed {
+            // The decision was for one call, and that is the other one.
+            state.verdict = ExternalDecision::Refused;
+            ANSWERED.clone_into(&mut state.reason);
         }
         if state.verdict != ExternalDecision::Allowed {
             return Ok(state);
@@ -286,18 +329,21 @@ impl Governance {
         if known.is_over {
             return Err(RuntimeError::new(ErrorKind::Conflict, OVER));
         }
-        let refused = if self.policy.gate.is_frozen() {
-            Some("everything is stopped")
-        } else if known.verdict.constitution != self.policy.gate.law.hash().to_string() {
-            Some(OTHER_LAW)
-        } else if self.labels_lowered(recorder, call_id, known.verdict.labels).await? {
-            Some(STALE)
-        } else {
-            None
-        };
+        let refused =
+            if let Some(stopped) = self.policy.gate.session_stop_reason(recorder.handle.key.as_str()) {
+                Some(stopped)
+            } else if self.policy.gate.is_frozen() {
+                Some("everything is stopped".to_owned())
+            } else if known.verdict.constitution != self.policy.gate.law.hash().to_string() {
+                Some(OTHER_LAW.to_owned())
+            } else if self.labels_lowered(recorder, call_id, known.verdict.labels).await? {
+                Some(STALE.to_owned())
+            } else {
+                None
+            };
         if let Some(reason) = refused {
             state.verdict = ExternalDecision::Refused;
-            reason.clone_into(&mut state.reason);
+            state.reason = reason;
         }
         Ok(state)
     }

@@ -7,7 +7,12 @@ use serde::de::DeserializeOwned;
 use tribune_constitution::{CallArgs, Labels};
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Lifecycle, MailboxRecord, ToolResultRecord, Turn, VerdictRecord};
+use tribune_records::outcome::Resource;
+use tribune_records::workspace_roots::WorkspaceRoots;
+use tribune_runtime::SessionKey;
 use tribune_storage::store::{EntryFilter, Reader, StoreError, StoredEntry};
+
+use crate::gate::LabelName;
 
 /// Entries of a session that are searched.
 const MAX_ENTRIES_SEARCHED: usize = 2_000;
@@ -30,7 +35,7 @@ pub struct Step {
 }
 
 /// The steps that led to the labels of a session at the time of `request`, oldest first.
-pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Result<Vec<Step>, StoreError> {
+pub fn trail(reader: &Reader, session: &str, request: &Cid) -> Result<Vec<Step>, StoreError> {
     let newest = EntryFilter { entity_id: Some(session.to_owned()), quality: None };
     let mut entries = reader.tail(&newest, MAX_ENTRIES_SEARCHED)?;
     match entries.iter().position(|stored| stored.entry.cid == *request) {
@@ -41,9 +46,12 @@ pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Resu
             None => return Ok(Vec::new()),
         },
     }
+    let key = session.parse::<SessionKey>().ok();
+    let row = reader.session(session)?;
+    let ground = row.zip(key).map(|(row, key)| row.ground(key.agent()));
     let begins = entries.first().is_none_or(|first| first.entry.seq == 0);
     let labels = begins.then_some(Labels::FRESH);
-    let mut walk = HistoryWalk { reader, agent, labels, operands: HashMap::new(), steps: Vec::new() };
+    let mut walk = HistoryWalk { reader, ground, labels, operands: HashMap::new(), steps: Vec::new() };
     for stored in &entries {
         walk.entry(stored)?;
     }
@@ -54,7 +62,8 @@ pub fn trail(reader: &Reader, session: &str, request: &Cid, agent: &str) -> Resu
 
 struct HistoryWalk<'r> {
     reader: &'r Reader,
-    agent: &'r str,
+    /// The folders of the session; None if it is unknown.
+    ground: Option<WorkspaceRoots>,
     /// The labels of the session before the current entry; None as long as that is too far back to know.
     labels: Option<Labels>,
     /// The operand of each call, by the entry of the call.
@@ -75,7 +84,7 @@ impl HistoryWalk<'_> {
             EntryQuality::PolicyVerdict => {
                 let call = entry.parent_cids().first().copied();
                 if let (Some(call), Some(record)) = (call, read::<VerdictRecord>(stored)) {
-                    self.operands.insert(call, operand(&record.facts.args, self.agent));
+                    self.operands.insert(call, operand(&record.facts.args, self.ground.as_ref()));
                 }
             }
             EntryQuality::ToolResult => {
@@ -160,17 +169,22 @@ fn read<T: DeserializeOwned>(stored: &StoredEntry) -> Option<T> {
     serde_json::from_str(&stored.entry.payload).ok()
 }
 
-fn operand(args: &CallArgs, agent: &str) -> Operand {
-    if let Some(path) = &args.path {
-        return Operand { shown: path.clone(), resource: Some(format!("file:{agent}/{path}")) };
-    }
+/// What a call is about. A name that was redacted in the facts leads to no labels.
+fn operand(args: &CallArgs, ground: Option<&WorkspaceRoots>) -> Operand {
     let programs = args.programs.as_ref().map(|programs| programs.join(", "));
     let named = args.host.clone().or(programs).or_else(|| args.recipient.clone());
-    match (named, &args.name) {
-        (Some(shown), _) => Operand { shown, resource: None },
-        (None, Some(name)) => {
-            Operand { shown: name.clone(), resource: Some(format!("memory:{agent}/{name}")) }
+    let (shown, resource) = match (&args.path, named, &args.name) {
+        (Some(path), ..) => {
+            let resource = match &args.folder {
+                Some(folder) => Resource::FileIn(folder.as_str().into(), path.clone()),
+                None => Resource::File(path.clone()),
+            };
+            (path.clone(), Some(resource))
         }
-        (None, None) => Operand { shown: String::new(), resource: None },
-    }
+        (None, Some(shown), _) => (shown, None),
+        (None, None, Some(name)) => (name.clone(), Some(Resource::Memory(name.clone()))),
+        (None, None, None) => (String::new(), None),
+    };
+    let name = ground.zip(resource).map(|(ground, resource)| LabelName::of(ground, &resource).into_text());
+    Operand { shown, resource: name }
 }

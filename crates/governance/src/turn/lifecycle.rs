@@ -16,7 +16,7 @@ use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::{Turn, TurnPhase, WithheldRecord};
 use tribune_runtime::{
     AgentRuntime, ContentBlock, ErrorKind, EventKind, EventStream, Handle, RuntimeError, RuntimeEvent,
-    Speaker, StopReason, ToolOutcome, TurnInput,
+    StopReason, ToolOutcome, TurnInput,
 };
 use tribune_storage::vault::EVENTS_KEPT;
 
@@ -31,6 +31,7 @@ use super::toolbox::{BackendRequest, ToolRequest};
 use super::turn_recorder::TurnRecorder;
 use super::turn_timeout::TurnTimeout;
 use super::turn_transcript::{CompletedTurn, Exchange};
+use crate::gate::OwnerWords;
 
 /// How long a cancelled backend may take to end its turn before it is cut off. Together with the final writes this
 /// stays below one second, the time that a cancel may take.
@@ -106,18 +107,9 @@ pub(super) struct TurnOrigin {
     /// The entry of its start.
     pub(super) entry: Cid,
     pub(super) record: Turn,
-    pub(super) speaker: Speaker,
+    /// The input, if the owner said it.
+    pub(super) owner_words: Option<OwnerWords>,
     pub(super) input_text: String,
-}
-
-impl TurnOrigin {
-    /// The words of the owner in this turn.
-    fn owner_words(&self) -> Vec<&str> {
-        match self.speaker {
-            Speaker::Owner => vec![&self.input_text],
-            Speaker::Agent | Speaker::Guest | Speaker::Schedule => Vec::new(),
-        }
-    }
 }
 
 /// The times at which a turn is ended.
@@ -209,9 +201,9 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             },
             Some(request) = self.backend.requests.recv() => self.on_request(request).await,
             progress = self.calls.next() => {
-                let owner_words = self.origin.owner_words();
+                let owner_words = self.origin.owner_words.as_ref();
                 let turn = self.origin.entry;
-                let step = self.calls.handle(&mut self.recorder, progress, turn, &owner_words).await?;
+                let step = self.calls.handle(&mut self.recorder, progress, turn, owner_words).await?;
                 self.emit(step)
             }
         }
@@ -256,9 +248,9 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             request.answer.refuse(ToolOutcome::error(what));
             return self.write().await.map(Step::More);
         }
-        let owner_words = self.origin.owner_words();
+        let owner_words = self.origin.owner_words.as_ref();
         let turn = self.origin.entry;
-        let step = self.calls.on_tool_request(&mut self.recorder, request, turn, &owner_words).await?;
+        let step = self.calls.on_tool_request(&mut self.recorder, request, turn, owner_words).await?;
         self.acknowledge_mail().await;
         self.emit(step)
     }

@@ -11,6 +11,7 @@ use tribune_runtime::{AgentId, ContentBlock, EventKind, Handle, Message, Role, R
 use super::Governance;
 use super::resume_parked::approval_of;
 use super::turn_recorder::TurnRecorder;
+use crate::gate::LabelName;
 
 /// Messages of a session that are searched for mailbox messages that it already had.
 const MAX_MESSAGES_SEARCHED: usize = 1_000;
@@ -76,7 +77,7 @@ impl InjectedMail {
             mail.claimed.push(message.id.clone());
             let labels = match asked {
                 // The result of its own call has the labels of the session, like the call.
-                Some(_) => governance.policy.gate.stored_labels(&format!("letter:{}", message.id)),
+                Some(_) => governance.policy.gate.stored_labels(&LabelName::message(&message.id)),
                 None => governance.policy.gate.message_labels(&message.id),
             };
             mail.fresh.push((message, labels?));

@@ -1,6 +1,7 @@
 //! Ledger entries about the MCP servers of sessions. The servers are not started or stopped here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tribune_ledger::{Cid, EntryQuality};
 use tribune_records::ledger_payloads::McpRecord;
@@ -19,6 +20,16 @@ impl OutOfTurn {
         call: ToolCall,
     ) -> Result<Admission, Denied> {
         self.authorize_without_asking(key, call).await
+    }
+
+    /// Authorizes the start of a server whose code changed. A person decides, within `wait`.
+    pub async fn authorize_changed_mcp_server(
+        &self,
+        key: &Arc<SessionKey>,
+        call: ToolCall,
+        wait: Duration,
+    ) -> Result<Admission, Denied> {
+        self.authorize(key, None, call, Vec::new(), wait, std::future::pending()).await
     }
 
     /// Records the state of a server, under the verdict that allowed it.

@@ -53,6 +53,7 @@ use async_trait::async_trait;
 use tribune_constitution::{Labels, Mandate};
 use tribune_ledger::cid::Domain;
 use tribune_ledger::{Cid, EntryQuality};
+use tribune_records::agents::PrincipalTier;
 use tribune_records::ledger_payloads::Lifecycle;
 use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
@@ -176,6 +177,7 @@ impl Governance {
         let prev_turn = row.as_ref().and_then(|row| row.last_turn.as_deref()?.parse().ok());
         let context = PolicyContext {
             key: Arc::clone(&handle.key),
+            tier: row.as_ref().map_or(PrincipalTier::Member, SessionRow::tier),
             mandates: row.iter().flat_map(SessionRow::mandates).collect(),
             tools: row.as_ref().and_then(|row| row.inherited.tools.clone()),
             labels: row.as_ref().map_or(Labels::FRESH, |row| row.labels),
@@ -253,6 +255,7 @@ impl Governance {
         };
         write_lifecycle(&writer, &record, Vec::new()).await?;
         let mut own = writer.lock().await;
+        own.context.tier = PrincipalTier::of_session(input.agent().as_str(), input.terms.pubkey.as_deref());
         own.context.mandates = inherited.mandates(&input.terms.mandate).collect();
         own.context.tools = inherited.tools;
         own.context.ground = WorkspaceRoots::of_terms(input.agent().clone(), &input.terms);

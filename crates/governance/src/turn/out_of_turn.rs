@@ -5,34 +5,30 @@
 //! they have entities of their own in the ledger, such as `egress:<session>` and `workspace:<session>`. The labels of
 //! what connections bring in apply to the session all the same.
 
+mod parking;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::Mutex as AsyncMutex;
 use tribune_constitution::{Decision, DecisionStage, EGRESS, LAND, Labels, MCP_SERVER, Verdict, Veto};
 use tribune_ledger::{Cid, Draft, EntryQuality};
-use tribune_records::approval::action::{Action, Files, approval_id};
-use tribune_records::approval::decision::ApprovalDecision;
-use tribune_records::approval::record::{ApprovalRecord, CallRunner, Requested};
+use tribune_records::approval::action::{Action, Files};
 use tribune_records::egress_labels::{EGRESS_LABELS, MCP_SERVER_LABELS};
 use tribune_records::ledger_payloads::{
     EgressRecord, VerdictRecord, egress_entity, mcp_entity, payload, workspace_entity,
 };
-use tribune_runtime::{ErrorKind, RuntimeError, SessionKey, SessionState, ToolCall};
+use tribune_runtime::{RuntimeError, SessionKey, SessionState, ToolCall};
 use tribune_storage::store::{Appended, SessionRow, StoreError};
 
 use super::call_decision::denial;
-use super::external_calls::FULL;
-use super::turn_recorder::json_of;
 use crate::approval::MAX_PENDING;
 use crate::gate::hooks::HookSubject;
 use crate::gate::{Admission, AllowToken, AuthorizationRequest, Gate, PolicyContext};
 use crate::storage_handles::StorageHandles;
-
-/// The answer when nobody decided in time.
-const LATE: &str = "nobody decided in time: try again, or ask the operator";
 
 /// A ledger entity beside the entity of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +146,8 @@ pub struct OutOfTurn {
     pub storage: StorageHandles,
     /// The labels that connections brought into sessions, until the writers of the sessions have applied them.
     egress_taint: Mutex<HashMap<SessionKey, Labels>>,
+    /// Held while a question is looked up and asked, so that two equal calls do not both ask it.
+    parking: AsyncMutex<()>,
 }
 
 impl fmt::Debug for OutOfTurn {
@@ -169,7 +167,7 @@ struct OutOfTurnRequest<'a> {
 
 impl OutOfTurn {
     pub fn new(gate: Arc<Gate>, storage: StorageHandles) -> Self {
-        Self { gate, storage, egress_taint: Mutex::default() }
+        Self { gate, storage, egress_taint: Mutex::default(), parking: AsyncMutex::default() }
     }
 
     /// Authorizes one call of the daemon for a session. Returns the admission when the verdict that allows it is
@@ -194,10 +192,7 @@ impl OutOfTurn {
             request.judge(&context, DecisionStage::Call, None, vetoes.collect(), Vec::new()).await?;
         match (token, verdict.decision) {
             (Some(token), _) => Ok(request.admit(token, &entry)),
-            (None, Decision::Ask) => {
-                let (requested, parked) = request.park(&row, &context, verdict, entry.cid, wait).await?;
-                request.wait(requested, parked, entry.cid, wait, gone).await
-            }
+            (None, Decision::Ask) => request.ask(row, context, (verdict, entry.cid), wait, gone).await,
             (None, Decision::Allow | Decision::Deny) => Err(denied(&verdict)),
         }
     }
@@ -230,8 +225,10 @@ impl OutOfTurn {
     /// Withdraws the requests of calls that ended with an earlier daemon.
     pub async fn withdraw_interrupted_requests(&self) -> Result<(), StoreError> {
         let waiting = self.storage.readers.read(|reader| reader.pending_approvals(MAX_PENDING));
-        let rows =
-            waiting.await?.into_iter().filter(|row| [EGRESS, LAND].contains(&row.requested.tool.as_str()));
+        let rows = waiting
+            .await?
+            .into_iter()
+            .filter(|row| [EGRESS, LAND, MCP_SERVER].contains(&row.requested.tool.as_str()));
         let ids: Vec<String> = rows.map(|row| row.requested.id).collect();
         if !ids.is_empty() {
             self.gate.inbox.withdraw(&ids).await;
@@ -308,10 +305,11 @@ impl OutOfTurnRequest<'_> {
             context,
             tool: &self.call.name,
             stage,
+            call_id: &self.call.id,
             input: Some(&self.call.input),
             original_input: None,
-            runs: &Files::default,
-            owner_words: &[],
+            runs: &|| Some(Files::default()),
+            owner_words: None,
             vetoes,
             approval,
         };
@@ -351,99 +349,8 @@ impl OutOfTurnRequest<'_> {
         let context = PolicyContext { labels, ..context.clone() };
         self.out_of_turn.gate.action_elsewhere(&context, &self.call)
     }
-
-    /// Records that the call waits for a person. The request expires when the caller stops waiting.
-    async fn park(
-        &self,
-        row: &SessionRow,
-        context: &PolicyContext,
-        verdict: Verdict,
-        entry: Cid,
-        wait: Duration,
-    ) -> Result<(Requested, Cid), Denied> {
-        let gate = &self.out_of_turn.gate;
-        if !gate.inbox.has_room(self.key.as_str()) {
-            return Err(Denied::recorded(DenialCode::TooManyWaiting, FULL));
-        }
-        let action = self.action(context);
-        let json = json_of(&action)?;
-        let Some(commitment) = self.out_of_turn.storage.vault.keep(&row.id, &json).await? else {
-            let what = "no person can be asked before the first turn of the session: start with a turn";
-            return Err(Denied::recorded(DenialCode::CannotAsk, what));
-        };
-        let (roles, needs, expires_at) = gate.terms(&self.call.name);
-        let expires_at = expires_at.min(self.out_of_turn.storage.clock.now().plus(wait).to_string());
-        let requested = Requested {
-            id: approval_id(&entry, 0),
-            session: self.key.to_string(),
-            agent: self.key.agent().to_string(),
-            tool: self.call.name.clone(),
-            call_id: self.call.id.clone(),
-            call: entry.to_string(),
-            verdict: entry.to_string(),
-            digest: digest(&action)?,
-            action: commitment,
-            rules: verdict.rules,
-            reason: verdict.reason,
-            risk: gate.risk(&self.call.name).to_owned(),
-            labels: action.labels,
-            roles,
-            needs,
-            expires_at,
-            // Only the caller can execute it, and it does not outlive its daemon.
-            runner: CallRunner::Caller,
-            instead_of: None,
-            changed: Vec::new(),
-            roots: action.roots.clone(),
-        };
-        let record = ApprovalRecord::Requested(requested.clone());
-        let draft = self.draft(EntryQuality::Approval, vec![entry], &record);
-        let appended = self.out_of_turn.storage.ledger.append(&draft).await?;
-        Ok((requested, appended.cid))
-    }
-
-    /// Waits for a person, and decides again about what was allowed.
-    async fn wait(
-        &self,
-        requested: Requested,
-        request: Cid,
-        asked: Cid,
-        wait: Duration,
-        gone: impl Future<Output = ()>,
-    ) -> Result<Admission, Denied> {
-        let inbox = &self.out_of_turn.gate.inbox;
-        let id = requested.id.clone();
-        let decision = inbox.ask(requested.clone(), request);
-        let given_up = tokio::select! {
-            decision = decision => Ok(decision.unwrap_or(ApprovalDecision::Withdrawn)),
-            () = gone => Err("the caller went away before anyone decided"),
-            () = tokio::time::sleep(wait) => Err(LATE),
-        };
-        match given_up {
-            Ok(ApprovalDecision::Allowed { .. }) => {}
-            Ok(ApprovalDecision::Expired) => return Err(Denied::recorded(DenialCode::Undecided, LATE)),
-            Ok(decision) => return Err(Denied::recorded(DenialCode::Denied, decision.sentence())),
-            Err(why) => {
-                inbox.withdraw(std::slice::from_ref(&id)).await;
-                return Err(Denied::recorded(DenialCode::Undecided, why));
-            }
-        }
-        let (_, context) = self.context().await?;
-        let mut vetoes = self.out_of_turn.gate.hooks.objections(&HookSubject::of(&context), &self.call).await;
-        if !self.out_of_turn.gate.matches_digest(&requested, &self.action(&context)) {
-            let what = "the session has read more since this was asked: try again";
-            vetoes.push(Veto::new(&format!("{}.stale", self.call.name), what));
-        }
-        let (token, verdict, entry) =
-            self.judge(&context, DecisionStage::Dispatch, Some(&id), vetoes, vec![asked]).await?;
-        token.map(|token| self.admit(token, &entry)).ok_or_else(|| denied(&verdict))
-    }
 }
 
 fn denied(verdict: &Verdict) -> Denied {
     Denied::recorded(DenialCode::Denied, denial(verdict).content)
-}
-
-fn digest(action: &Action) -> Result<String, RuntimeError> {
-    action.digest().map_err(|error| RuntimeError::new(ErrorKind::Internal, error.to_string()))
 }

@@ -13,6 +13,7 @@ use super::call_decision::{Attempt, CallDecision, CallReview, ReplacedRequest};
 use super::calls::{CallStep, Calls, Progress, action_now};
 use super::toolbox::Responder;
 use super::turn_recorder::{LedgerCall, TurnRecorder};
+use crate::gate::OwnerWords;
 
 /// How often a call whose action keeps changing returns to the inbox.
 const MAX_ATTEMPTS: u32 = 8;
@@ -37,7 +38,11 @@ impl Calls {
         self.untrack(&parked.recorded.call.id);
         let written = recorder.write().await?;
         self.track(&parked.recorded, Some(parked.requested.id.clone()));
-        let decision = recorder.governance.policy.gate.inbox.ask(parked.requested.clone(), request);
+        let decision = recorder.governance.policy.gate.inbox.ask(
+            parked.requested.clone(),
+            recorder.writer.context.tier,
+            request,
+        );
         self.underway.push(Box::pin(async move {
             let decision = decision.await.unwrap_or(ApprovalDecision::Withdrawn);
             Progress::Decided(Box::new(parked), decision)
@@ -51,7 +56,7 @@ impl Calls {
         recorder: &mut TurnRecorder,
         parked: ParkedCall,
         decision: ApprovalDecision,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let ParkedCall { recorded, answer, requested, action, attempt } = parked;
         let state = decision.state();
@@ -95,7 +100,7 @@ impl Calls {
         &mut self,
         recorder: &mut TurnRecorder,
         parked: ParkedCall,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let ParkedCall { recorded, answer, requested, action, attempt } = parked;
         let now = action_now(recorder, &recorded.call).await?;
@@ -125,7 +130,7 @@ impl Calls {
         answer: Responder,
         approval: &str,
         decision: &ApprovalDecision,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         if decision.state() == ApprovalState::Allowed {
             return self.dispatch(recorder, recorded, answer, approval, owner_words).await;
@@ -143,7 +148,7 @@ impl Calls {
         recorded: LedgerCall,
         answer: Responder,
         approval: &str,
-        owner_words: &[&str],
+        owner_words: Option<&OwnerWords>,
     ) -> Result<CallStep, RuntimeError> {
         let vetoes = match &answer {
             Responder::Outcome(_) => Vec::new(),

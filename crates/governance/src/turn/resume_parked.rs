@@ -10,7 +10,7 @@ use tribune_records::approval::decision::ApprovalDecision;
 use tribune_records::approval::record::{ApprovalState, Requested};
 use tribune_records::ledger_payloads::ToolCallRecord;
 use tribune_records::outcome::{Access, Resource};
-use tribune_registry::mailbox::MAX_TEXT_BYTES;
+use tribune_registry::mailbox::{DAEMON_SENDER, MAX_TEXT_BYTES};
 use tribune_runtime::{ErrorKind, EventKind, Handle, RuntimeError, SessionKey, ToolCall, ToolOutcome};
 use tribune_storage::store::{ApprovalRow, OpenWork};
 
@@ -21,9 +21,6 @@ use super::turn_recorder::{LedgerCall, TurnRecorder, input_from};
 use crate::approval::MAX_PENDING;
 use crate::gate::PendingAdmission;
 use crate::spend::{share_a_limit, whose};
-
-/// The sender of the mailbox messages about such calls.
-const FROM: &str = "tribune";
 
 /// Requests whose content is read at once.
 const READ_AT_ONCE: usize = 256;
@@ -230,7 +227,7 @@ impl Governance {
                 let written = recorder.write().await?;
                 // No task of this daemon waits: a dropped receiver makes the request an orphan, which the next decision
                 // resumes.
-                drop(self.policy.gate.inbox.ask(requested, request));
+                drop(self.policy.gate.inbox.ask(requested, recorder.writer.context.tier, request));
                 recorder.show(&written);
                 Ok(())
             }
@@ -270,7 +267,7 @@ impl Governance {
         }
         let before = before.clone();
         let before = self.storage.readers.read(move |reader| reader.approval(&before)).await?;
-        let by = before.and_then(|row| row.decided_by).unwrap_or_else(|| FROM.to_owned());
+        let by = before.and_then(|row| row.decided_by).unwrap_or_else(|| DAEMON_SENDER.to_owned());
         recorder.in_place(recorded, by, action.input)
     }
 
@@ -342,7 +339,9 @@ impl Governance {
         let text = message_text(requested, call, outcome);
         let text = text.get(..text.floor_char_boundary(MAX_TEXT_BYTES)).unwrap_or_default();
         let (agent, now) = (recorder.handle.key.agent(), self.storage.clock.now());
-        if let Err(error) = self.agent_files.mailbox.send(FROM, agent, text, now, &message_id(requested)) {
+        if let Err(error) =
+            self.agent_files.mailbox.send(DAEMON_SENDER, agent, text, now, &message_id(requested))
+        {
             tracing::warn!(%error, "the result of a parked call could not be sent to the mailbox of its agent");
         }
     }

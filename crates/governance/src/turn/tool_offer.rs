@@ -37,10 +37,11 @@ fn is_offered(recorder: &mut TurnRecorder, tool: &str, turn: Cid) -> Result<bool
         context: &context,
         tool,
         stage: DecisionStage::Offer,
+        call_id: "",
         input: None,
         original_input: None,
-        runs: &Files::default,
-        owner_words: &[],
+        runs: &|| Some(Files::default()),
+        owner_words: None,
         vetoes: Vec::new(),
         approval: None,
     };

@@ -27,6 +27,7 @@ use super::toolbox::{BackendRequest, CALLS_WAITING, TurnTools};
 use super::turn_recorder::TurnRecorder;
 use super::turn_timeout::TurnTimeout;
 use super::{Governance, native_services, slash_tribune};
+use crate::gate::{LabelName, OwnerWords};
 
 /// The skill name in the ledger entry of a turn, the same for every backend. Turns that the daemon answers have their
 /// own name.
@@ -60,6 +61,9 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         }
         let writer = governance.session_writer(&handle).await?.lock_owned().await;
         let mut preparation = prepare(&runtime, &governance, &handle, &writer, &input).await?;
+        if preparation.trust == Trust::Owner && preparation.daemon_answer.is_none() {
+            governance.policy.gate.inbox.lift_denials(handle.key.as_str()).await?;
+        }
         let mut recorder = TurnRecorder::new(governance, handle, writer);
         lower_labels(&mut recorder, &preparation, &input)?;
         let (entry, record) = record_start(&mut recorder, &preparation, &input)?;
@@ -74,7 +78,8 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
         recorder.writer.prev_turn = Some(entry);
 
         // Input without owner trust does not count as words of the owner.
-        let speaker = if preparation.trust == Trust::Owner { Speaker::Owner } else { Speaker::Guest };
+        let owner_words =
+            (preparation.trust == Trust::Owner).then(|| OwnerWords::of(preparation.input_text.clone()));
         let deadlines =
             Deadlines { timeout: TurnTimeout::new(recorder.governance.policy.turn_limit), cut_off: None };
         let output = TurnOutput::new(output_filter(&recorder, has_instructions));
@@ -83,7 +88,7 @@ impl<R: AgentRuntime + 'static> TurnState<R> {
             mail: Some(preparation.mail),
             backend: BackendConnection { runtime, stream, requests, cancel, _prepared: prepared },
             calls: Calls::default(),
-            origin: TurnOrigin { entry, record, speaker, input_text: preparation.input_text },
+            origin: TurnOrigin { entry, record, owner_words, input_text: preparation.input_text },
             output,
             deadlines,
             is_over: false,
@@ -144,7 +149,10 @@ fn lower_labels(
 ) -> Result<(), RuntimeError> {
     let input_labels = Labels::new(preparation.trust, false);
     let input_labels = match &input.schedule_id {
-        Some(resource) => input_labels.meet(recorder.governance.policy.gate.stored_labels(resource)?),
+        Some(schedule) => {
+            let name = LabelName::from_text(&**schedule);
+            input_labels.meet(recorder.governance.policy.gate.stored_labels(&name)?)
+        }
         None => input_labels,
     };
     let new_labels = input_labels.meet(preparation.mail.labels());

@@ -2,6 +2,7 @@
 //! part differs, the call returns to the inbox.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,8 +16,61 @@ use super::call_roots::CallRoots;
 /// Files by their paths, in the workspace or absolute, each with the hash of its content, or with the content.
 pub type Files = BTreeMap<String, String>;
 
+/// A stamp of all files of a session's folders. It is another one when any of them was changed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct TreeStamp {
+    pub digest: String,
+    /// A value for each file, to tell which ones were changed. Not kept: empty when the action is read again, or when there
+    /// are too many files.
+    pub entries: Arc<Vec<(String, u64)>>,
+}
+
+impl TreeStamp {
+    /// Says why there is no stamp.
+    pub fn unbound(why: String) -> Self {
+        Self { digest: why, entries: Arc::default() }
+    }
+
+    /// The files whose value is not the same, and whether that is known.
+    fn changed<'a>(&'a self, now: &'a Self) -> Option<Vec<&'a str>> {
+        if self.entries.is_empty() || now.entries.is_empty() {
+            return None;
+        }
+        let of = |stamp: &'a Self| -> BTreeMap<&'a str, u64> {
+            stamp.entries.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+        };
+        let (before, after) = (of(self), of(now));
+        let names = before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
+        Some(names.filter(|name| before.get(*name) != after.get(*name)).copied().collect())
+    }
+}
+
+impl PartialEq for TreeStamp {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for TreeStamp {}
+
+impl From<String> for TreeStamp {
+    fn from(digest: String) -> Self {
+        Self::unbound(digest)
+    }
+}
+
+impl From<TreeStamp> for String {
+    fn from(stamp: TreeStamp) -> Self {
+        stamp.digest
+    }
+}
+
 /// Stands for the hash of a file that does not exist or cannot be read.
 pub const ABSENT: &str = "absent";
+
+/// Changed files that are named.
+const MAX_CHANGED: usize = 20;
 
 /// A call with everything that determines its effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +82,12 @@ pub struct Action {
     /// The files that the outcome depends on, with the hash of their content: the program, its scripts, what is
     /// replaced.
     pub files: Files,
+    /// What decides what a command runs and is not among the files, in words for the person who decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_bound: Vec<String>,
+    /// All files of the session's folders, for a command that may run or load any of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<TreeStamp>,
     pub cwd: Option<String>,
     /// Names of the program's environment variables.
     pub env: Vec<String>,
@@ -77,7 +137,29 @@ impl Action {
         for path in paths {
             part(self.files.get(path) == now.files.get(path), &format!("file {path}"));
         }
+        part(self.not_bound == now.not_bound, "what is not bound");
+        if self.tree != now.tree {
+            self.add_changed_tree(now, &mut changed);
+        }
         changed
+    }
+
+    /// The files that were changed beside those that are named already.
+    fn add_changed_tree(&self, now: &Self, changed: &mut Vec<String>) {
+        let names = self.tree.as_ref().zip(now.tree.as_ref()).and_then(|(tree, now)| tree.changed(now));
+        let Some(mut names) = names else {
+            return changed.push("files of the workspace".to_owned());
+        };
+        let is_named = |name: &&str| !self.files.contains_key(*name) && !now.files.contains_key(*name);
+        names.retain(is_named);
+        changed.extend(names.iter().take(MAX_CHANGED).map(|name| format!("file {name}")));
+        if names.len() > MAX_CHANGED {
+            changed.push(format!("{} more files", names.len() - MAX_CHANGED));
+        }
+        if changed.is_empty() {
+            // The same content was written again.
+            changed.push("files of the workspace".to_owned());
+        }
     }
 }
 
@@ -104,6 +186,8 @@ mod tests {
             env: vec!["HOME".into(), "PATH".into()],
             constitution: "b3:3".into(),
             labels: Labels::FRESH,
+            not_bound: Vec::new(),
+            tree: None,
             texts: Files::new(),
             roots: CallRoots::default(),
         }
@@ -119,12 +203,14 @@ mod tests {
         shown.texts.insert("deploy.sh".into(), "echo".into());
         assert_eq!((shown.digest().unwrap(), approved.changed(&shown)), (digest.clone(), Vec::new()));
         type Edit = fn(&mut Action);
-        let edits: [(Edit, &str); 11] = [
+        let edits: [(Edit, &str); 13] = [
             (|action| action.tool = "write".into(), "tool"),
             (|action| action.schema = "b3:9".into(), "the tool's description"),
             (|action| action.input = json!({"command": "sh deploy.sh "}), "arguments"),
             (|action| drop(action.files.insert("deploy.sh".into(), "b3:9".into())), "file deploy.sh"),
             (|action| drop(action.files.insert("lib.sh".into(), "b3:9".into())), "file lib.sh"),
+            (|action| action.not_bound.push("words".into()), "what is not bound"),
+            (|action| action.tree = Some("b3:9".to_owned().into()), "files of the workspace"),
             (|action| action.cwd = None, "folder"),
             (|action| action.roots.workspace = Some("/srv/project".into()), "workspace"),
             (|action| action.roots.additional_directories.push("/srv/lib".into()), "further folders"),

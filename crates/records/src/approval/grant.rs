@@ -24,6 +24,9 @@ use super::record::{DecisionKind, Requested};
 /// The longest that a grant may last: 90 days.
 const MAX_GRANT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
+/// The rule that asks about files that programs of this machine run or load by their names.
+const AUTORUN_RULE: &str = "path.obeyed";
+
 /// The folders of the system's programs, which only the system's owner changes.
 const SYSTEM: [&str; 9] =
     ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/etc/", "/nix/store/", "/gnu/store/"];
@@ -47,6 +50,9 @@ pub struct Grant {
     /// changed needs a new approval.
     #[serde(default, skip_serializing_if = "Files::is_empty")]
     pub files: Files,
+    /// Whether the question named its path as an autorun file. Only such a grant covers one, and only by its exact path.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autorun: bool,
     /// The labels of the session when the grant was given.
     pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +92,8 @@ pub struct GrantTerms {
     pub input: Option<Value>,
     /// The files that its outcome depended on when it was asked for.
     pub files: Files,
+    /// What decides what it runs and is not among the files.
+    pub not_bound: Vec<String>,
     /// The labels that the call itself adds to its session: the next call like it runs with them.
     pub output: Labels,
     /// Whether a text contains a secret. Such a text is not written into a grant.
@@ -111,8 +119,19 @@ impl Grant {
         let Some(input) = &terms.input else {
             return refuse("what the call was about has been forgotten: allow it once, or deny it");
         };
+        if let Some(open) = terms.not_bound.first() {
+            return Err(GrantError::new(format!(
+                "what this line runs is not known before it runs ({open}): allow it once, or deny it"
+            )));
+        }
         check_expiry(request, now)?;
         let subject = GrantSubject::from_request(requested, request, input)?;
+        let autorun = requested.rules.iter().any(|rule| rule == AUTORUN_RULE);
+        if autorun && subject.has_wildcard() {
+            return refuse(
+                "this is an autorun file, which no pattern covers: allow exactly this path, or allow it once",
+            );
+        }
         let files = if requested.tool == "exec" { pinned_files(terms.files) } else { Files::default() };
         if !files.is_empty() && subject.has_wildcard() {
             return refuse(
@@ -139,6 +158,7 @@ impl Grant {
             schema: terms.schema,
             subject,
             files,
+            autorun,
             labels: requested.labels.meet(terms.output),
             until: request.until.map(|until| until.to_string()),
             roots,
@@ -172,6 +192,7 @@ impl Grant {
 
     /// Whether this call needs no approval, provided that it runs the same files.
     pub fn covers(&self, call: &GrantQuery<'_>) -> bool {
+        let is_autorun_write = call.args.is_autorun && !["read", "search"].contains(&call.tool);
         self.agent == call.agent
             && self.tool == call.tool
             && self.schema == call.schema
@@ -181,6 +202,7 @@ impl Grant {
                 || self.roots.additional_directories == call.roots.additional_directories)
             && call.labels.trust >= self.labels.trust
             && (self.labels.private || !call.labels.private)
+            && (!is_autorun_write || (self.autorun && !self.subject.has_wildcard()))
             && self.subject.covers(call.tool, call.input, call.args)
     }
 }

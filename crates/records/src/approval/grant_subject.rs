@@ -114,13 +114,14 @@ impl GrantSubject {
         matches!(self, Self::Path { .. })
     }
 
-    /// Whether it covers more than one command line.
+    /// Whether it covers more than one command line, or more than one path.
     pub(super) fn has_wildcard(&self) -> bool {
         match self {
             Self::Command { pattern } => {
                 command::CommandGrant::parse(pattern).is_ok_and(|grant| grant.has_wildcard())
             }
-            Self::Path { .. } | Self::Host { .. } | Self::Recipient { .. } | Self::Arguments { .. } => false,
+            Self::Path { path } => path.ends_with("/**"),
+            Self::Host { .. } | Self::Recipient { .. } | Self::Arguments { .. } => false,
         }
     }
 
@@ -141,7 +142,9 @@ impl GrantSubject {
             Self::Command { pattern } => {
                 match (parse_command(tool, input), command::CommandGrant::parse(pattern)) {
                     // A command means something else in another folder.
-                    (Some(parsed), Ok(grant)) => input.get("cwd").is_none() && grant.covers(&parsed),
+                    (Some(parsed), Ok(grant)) => {
+                        input.get("cwd").is_none() && grant.covers(&parsed) && is_bound(input)
+                    }
                     _ => false,
                 }
             }
@@ -165,7 +168,7 @@ impl GrantSubject {
 /// Patterns that would cover a call, narrowest first.
 pub fn suggestions(tool: &str, input: &Value, additional_directories: &[String]) -> Vec<String> {
     if let Some(parsed) = parse_command(tool, input) {
-        return command::suggest_grants(&parsed);
+        return if is_bound(input) { command::suggest_grants(&parsed) } else { Vec::new() };
     }
     let args = args_of(tool, input, additional_directories);
     let own = match tool {
@@ -174,7 +177,8 @@ pub fn suggestions(tool: &str, input: &Value, additional_directories: &[String])
         "message" | "send_message" => args.recipient,
         _ => None,
     };
-    let folder = own.as_ref().filter(|_| args.outside == Some(false)).and_then(|path| {
+    let has_folder = args.outside == Some(false) && !args.is_autorun;
+    let folder = own.as_ref().filter(|_| has_folder).and_then(|path| {
         let (folder, _) = path.rsplit_once('/')?;
         Some(format!("{folder}/**"))
     });
@@ -185,6 +189,11 @@ pub fn suggestions(tool: &str, input: &Value, additional_directories: &[String])
 pub fn covered(tool: &str, pattern: &str, calls: &[(Value, CallArgs)]) -> usize {
     let Ok(subject) = GrantSubject::from_pattern(tool, pattern) else { return 0 };
     calls.iter().filter(|(input, args)| subject.covers(tool, input, args)).count()
+}
+
+/// Whether the line of a command says everything that it runs.
+fn is_bound(input: &Value) -> bool {
+    input.get("command").and_then(Value::as_str).is_some_and(command::is_bound)
 }
 
 fn arguments_digest(input: &Value) -> Result<String, GrantError> {

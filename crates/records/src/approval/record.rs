@@ -18,6 +18,11 @@ pub fn grant_entity(id: &str) -> String {
     format!("grant:{id}")
 }
 
+/// The entity id for lifting the denials of a session.
+pub fn denials_entity(session: &str) -> String {
+    format!("denials:{session}")
+}
+
 /// The entity id for freezing and resuming the daemon.
 pub const FREEZE_ENTITY: &str = "gate:freeze";
 
@@ -47,6 +52,10 @@ pub enum ApprovalRecord {
     Revoked {
         id: String,
         by: String,
+    },
+    /// The owner spoke in a session: what was denied there before may be asked again.
+    DenialsLifted {
+        session: String,
     },
     /// The daemon is frozen: turns and calls are stopped.
     Frozen {
@@ -86,6 +95,9 @@ pub struct Requested {
     pub needs: u32,
     pub expires_at: String,
     pub runner: CallRunner,
+    /// What decides what would run and is not part of the digest, in words. Such a call is allowed once or not at all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_bound: Vec<String>,
     /// The approval that no longer matched when the call was about to run; `changed` names the parts that differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
@@ -143,7 +155,7 @@ pub enum DecisionKind {
     /// Allows this call and every call that a pattern covers.
     AllowPattern,
     Deny,
-    /// Denies the call and ends the turn.
+    /// Denies the call, ends the turn, and stops the session until its owner speaks in it again.
     DenyStop,
 }
 

@@ -11,7 +11,8 @@ use tribune_runtime::AgentId;
 use super::super::locked_jsonl;
 use super::super::locked_jsonl::Identity;
 use super::line::Line;
-use super::{COMPACT_ABOVE_BYTES, MAX_FILE_BYTES, MAX_LINE_BYTES, MailboxMessage};
+use super::sender::SenderClass;
+use super::{COMPACT_ABOVE_BYTES, GUEST_MESSAGES_PER_TURN, MAX_FILE_BYTES, MAX_LINE_BYTES, MailboxMessage};
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -55,6 +56,12 @@ struct Stored {
     line_bytes: u64,
 }
 
+impl Stored {
+    fn is_of(&self, class: SenderClass) -> bool {
+        SenderClass::of(&self.message.from) == class
+    }
+}
+
 /// The parts of the file that a compaction keeps.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kept {
@@ -84,17 +91,28 @@ impl Index {
         self.read_on()
     }
 
-    /// The oldest unread messages.
+    /// The oldest unread messages. Those of guests beyond their share wait for a later turn.
     pub(super) fn unread(&self, to: &AgentId, most: usize) -> Vec<MailboxMessage> {
-        let messages = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
+        let mut of_guests = 0;
+        let messages = self.unread.get(to).into_iter().flat_map(BTreeMap::values).filter(|stored| {
+            of_guests += usize::from(stored.is_of(SenderClass::Guest));
+            !stored.is_of(SenderClass::Guest) || of_guests <= GUEST_MESSAGES_PER_TURN
+        });
         messages.take(most).map(|stored| stored.message.clone()).collect()
     }
 
-    /// Number of unread messages of an agent, and the bytes of their lines.
-    pub(super) fn waiting(&self, to: &AgentId) -> (usize, u64) {
-        self.unread.get(to).map_or((0, 0), |messages| {
-            (messages.len(), messages.values().map(|stored| stored.line_bytes).sum())
-        })
+    /// Number of unread messages of an agent from a class of senders, and the bytes of their lines.
+    pub(super) fn waiting(&self, to: &AgentId, from: SenderClass) -> (usize, u64) {
+        let messages = self.unread.get(to).into_iter().flat_map(BTreeMap::values);
+        messages
+            .filter(|stored| stored.is_of(from))
+            .fold((0, 0), |(count, bytes), stored| (count + 1, bytes + stored.line_bytes))
+    }
+
+    /// Bytes of the lines of all unread messages from a class of senders.
+    pub(super) fn bytes_of(&self, from: SenderClass) -> u64 {
+        let messages = self.unread.values().flat_map(BTreeMap::values);
+        messages.filter(|stored| stored.is_of(from)).map(|stored| stored.line_bytes).sum()
     }
 
     /// Whether a message with this id is in the file, read or unread.

@@ -17,6 +17,7 @@
 
 mod index;
 mod line;
+mod sender;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use index::{Index, Kept};
+pub use sender::DAEMON_SENDER;
+use sender::SenderClass;
 use tribune_ledger::Timestamp;
 use tribune_redact::Redactor;
 use tribune_runtime::AgentId;
@@ -46,10 +49,13 @@ pub const MAX_NAME_BYTES: usize = 128;
 /// Most messages that an agent gets in one turn, so that a full mailbox does not fill the whole prompt.
 pub const MESSAGES_PER_TURN: usize = 32;
 
-/// Most unread messages of an agent. At this limit, further ones are rejected.
+/// Most of them that come from guests.
+pub(crate) const GUEST_MESSAGES_PER_TURN: usize = 8;
+
+/// Most unread messages of an agent, of each class of senders. At this limit, further ones are rejected.
 pub(crate) const MAX_UNREAD: usize = 1000;
 
-/// Most bytes of unread lines per agent, so that an agent that never reads cannot fill the file for all.
+/// Most bytes of unread lines per agent and class of senders, so that an agent that never reads cannot fill the file for all.
 pub(crate) const MAX_UNREAD_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Largest file in bytes. In a file that other programs made larger, messages beyond it wait for compaction.
@@ -149,13 +155,17 @@ impl Mailbox {
                 file.file().sync_data().map_err(|error| self.refused(error))?;
                 return Ok(Sent::AlreadyThere);
             }
-            let (messages, bytes) = index.waiting(to);
-            if messages >= MAX_UNREAD || bytes + line.len() as u64 > MAX_UNREAD_BYTES {
+            let class = SenderClass::of(from);
+            let (messages, bytes) = index.waiting(to, class);
+            if messages >= class.most_unread() || bytes + line.len() as u64 > class.most_unread_bytes() {
                 return Err(MailboxError::AgentFull(to.clone()));
+            }
+            if class == SenderClass::Guest && index.bytes_of(class) + line.len() as u64 > MAX_UNREAD_BYTES {
+                return Err(MailboxError::Full);
             }
         }
         let len = file.len().map_err(|error| self.refused(error))?;
-        if len + line.len() as u64 > MAX_FILE_BYTES {
+        if len + line.len() as u64 > SenderClass::of(from).most_file_bytes() {
             return Err(MailboxError::Full);
         }
         self.append(&file, &line)?;
@@ -165,7 +175,7 @@ impl Mailbox {
         Ok(Sent::Kept)
     }
 
-    /// The oldest messages that `to` has not acknowledged, at most [`MESSAGES_PER_TURN`].
+    /// The oldest messages that `to` has not acknowledged, at most [`MESSAGES_PER_TURN`], and few of them from guests.
     pub fn unread(&self, to: &AgentId) -> Result<Vec<MailboxMessage>, MailboxError> {
         Ok(self.fresh_index()?.unread(to, MESSAGES_PER_TURN))
     }

@@ -222,7 +222,7 @@ fn a_full_file_accepts_acknowledgements_and_then_messages_again() {
     assert!(many.len() as u64 > MAX_FILE_BYTES);
     append_raw(&mailbox, many.as_bytes());
     assert!(matches!(send(&mailbox, "other", "x", "o"), Err(MailboxError::Full)));
-    let held_in_memory = mailbox.fresh_index().unwrap().waiting(&id("scout")).1;
+    let held_in_memory = mailbox.fresh_index().unwrap().waiting(&id("scout"), SenderClass::Agent).1;
     assert!(held_in_memory <= MAX_FILE_BYTES + MAX_LINE_BYTES as u64);
     let mut seen = Vec::new();
     loop {
@@ -353,4 +353,27 @@ fn links_and_pipes_are_refused() {
         .unwrap();
     assert!(matches!(send(&mailbox, "scout", "x", "m"), Err(MailboxError::Io { .. })));
     mailbox.unread(&id("scout")).unwrap_err();
+}
+
+#[test]
+fn no_class_of_senders_fills_a_mailbox_for_another() {
+    let (_folder, mailbox) = mailbox();
+    fs::create_dir_all(mailbox.path().parent().unwrap()).unwrap();
+    let from = |sender: &str, message: &str| mailbox.send(sender, &id("scout"), "x", noon(), message);
+    let line =
+        |sender: &str, n: usize| message_line("scout", "x", &format!("{sender}-{n}")).replace("cron", sender);
+    // Guests come first, with as many names as they like.
+    let guests: String = (0..MAX_UNREAD).map(|n| line(&format!("stranger-{n}"), n)).collect();
+    append_raw(&mailbox, guests.as_bytes());
+    assert!(matches!(from("stranger-z", "z"), Err(MailboxError::AgentFull(_))));
+    from("main", "m1").unwrap();
+    let agents: String = (1..MAX_UNREAD).map(|n| line("writer", n)).collect();
+    append_raw(&mailbox, agents.as_bytes());
+    assert!(matches!(from("main", "m2"), Err(MailboxError::AgentFull(_))));
+    from(DAEMON_SENDER, "result").unwrap();
+    // Most of what a turn gets is not from guests.
+    let turn = mailbox.unread(&id("scout")).unwrap();
+    let of_guests = turn.iter().filter(|message| message.from.starts_with("stranger-")).count();
+    assert_eq!((turn.len(), of_guests), (MESSAGES_PER_TURN, GUEST_MESSAGES_PER_TURN));
+    assert_eq!(turn[GUEST_MESSAGES_PER_TURN].id, "m1");
 }

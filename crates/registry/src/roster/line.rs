@@ -6,7 +6,7 @@ use tribune_records::agents::is_unregistered;
 use tribune_runtime::AgentId;
 use tribune_runtime::session::NameError;
 
-use super::{MAX_LINE_BYTES, RosterAgent};
+use super::{EVERY_AGENT, MAX_LINE_BYTES, RosterAgent};
 
 /// Longest display name or model in characters.
 const MAX_NAME_CHARS: usize = 128;
@@ -32,6 +32,10 @@ pub enum LineFault {
         "the pubkey does not have the form `ed25519:` and 64 lowercase hex digits: print it again with the agent's own tool"
     )]
     PublicKey,
+    #[error(
+        "`{0}` in `accepts_from` is not the id of an agent: name agents, or `{EVERY_AGENT}` for all of the roster"
+    )]
+    Sender(String),
     #[error("agent `{id}` is already on line {line}: remove one of the two, or choose another id")]
     SameId { id: AgentId, line: usize },
     #[error("agent `{id}` on line {line} has the same pubkey: give each agent a key of its own")]
@@ -59,6 +63,8 @@ struct Line {
     standing: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pubkey: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    accepts_from: Vec<String>,
 }
 
 fn default_backend() -> String {
@@ -71,8 +77,9 @@ fn default_mandate() -> String {
 
 impl From<RosterAgent> for Line {
     fn from(agent: RosterAgent) -> Self {
-        let RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey } = agent;
-        Self { id: id.into(), name, backend, profile, model, mandate, mode, standing, pubkey }
+        let RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from } =
+            agent;
+        Self { id: id.into(), name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from }
     }
 }
 
@@ -86,7 +93,7 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     if line.len() > MAX_LINE_BYTES {
         return Err(LineFault::TooLong);
     }
-    let Line { id, name, backend, profile, model, mandate, mode, standing, pubkey } =
+    let Line { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from } =
         serde_json::from_slice(line).map_err(form)?;
     let id: AgentId = id.parse().map_err(LineFault::Id)?;
     // Otherwise an unregistered caller could act as this agent without proving its identity.
@@ -109,7 +116,10 @@ pub(super) fn parse(line: &[u8]) -> Result<RosterAgent, LineFault> {
     if pubkey.as_ref().is_some_and(|pubkey| !is_pubkey(pubkey)) {
         return Err(LineFault::PublicKey);
     }
-    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey })
+    if let Some(text) = accepts_from.iter().find(|text| *text != EVERY_AGENT && !is_word(text)) {
+        return Err(LineFault::Sender(text.chars().take(MAX_NAME_CHARS).collect()));
+    }
+    Ok(RosterAgent { id, name, backend, profile, model, mandate, mode, standing, pubkey, accepts_from })
 }
 
 /// The message of serde without its line number, which counts within this one line.

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub use line::LineFault;
 use rustix::fs::FlockOperation;
 use tribune_constitution::ApprovalMode;
+use tribune_records::agents::is_unregistered;
+use tribune_records::deciders::{Decider, DeciderKind};
 use tribune_runtime::AgentId;
 use tribune_storage::files;
 use tribune_storage::files::Secrecy;
@@ -58,6 +60,27 @@ pub struct RosterAgent {
     pub standing: bool,
     /// `ed25519:` and 64 lowercase hex digits. A caller that proves this key is this agent.
     pub pubkey: Option<String>,
+    /// The agents whose messages it gets: their ids, or [`EVERY_AGENT`]. Without any it gets none.
+    pub accepts_from: Vec<String>,
+}
+
+/// Stands for all agents of the roster in [`RosterAgent::accepts_from`]. A guest is accepted under its own id only.
+pub const EVERY_AGENT: &str = "*";
+
+impl RosterAgent {
+    /// This agent, as entries about changes name it.
+    pub fn decider(&self) -> Decider {
+        let line = line::print(self.clone()).unwrap_or_default();
+        let fingerprint = crate::fingerprint(&line);
+        Decider { kind: DeciderKind::Agent, id: self.id.to_string(), roles: Vec::new(), fingerprint }
+    }
+
+    /// Whether it accepts messages from this agent. Every agent accepts its own.
+    pub fn accepts(&self, from: &AgentId) -> bool {
+        let names =
+            |name: &String| name == from.as_str() || (name == EVERY_AGENT && !is_unregistered(from.as_str()));
+        *from == self.id || self.accepts_from.iter().any(names)
+    }
 }
 
 /// Why a roster cannot be used. Each message ends with the next step.
@@ -74,6 +97,12 @@ pub enum RosterError {
 }
 
 impl Roster {
+    /// The roster of a new home.
+    pub fn initial() -> Self {
+        // INVARIANT: the built-in text is a valid roster.
+        Self::parse(DEFAULT_ROSTER.as_bytes(), Path::new("")).unwrap_or_default()
+    }
+
     /// Loads the roster. A missing file is an empty roster.
     pub fn load(path: &Path) -> Result<Self, RosterError> {
         Self::parse(&content(path)?, path)
@@ -102,6 +131,16 @@ impl Roster {
         text.append(&mut new);
         files::replace(&target, &text, Secrecy::Owner).map_err(refused)?;
         Ok(roster)
+    }
+
+    /// Whether an agent could be added to this roster.
+    pub fn check(&self, agent: &RosterAgent) -> Result<(), RosterError> {
+        let line = line::print(agent.clone()).map_err(|error| {
+            let fault = LineFault::Form { what: error.to_string(), column: error.column() };
+            RosterError::Entry(fault)
+        })?;
+        let agent = line::parse(&line).map_err(RosterError::Entry)?;
+        self.clone().insert(agent, 0).map_err(RosterError::Entry)
     }
 
     pub fn agent(&self, id: &AgentId) -> Option<&RosterAgent> {

@@ -23,6 +23,7 @@ fn agent(id: &str) -> RosterAgent {
         mode: None,
         standing: false,
         pubkey: None,
+        accepts_from: Vec::new(),
     }
 }
 
@@ -56,7 +57,7 @@ fn faults_are_reported_with_their_line() {
         ),
         (
             r#"{"id":"x","mandat":"all"}"#.to_owned(),
-            "this is not a valid agent: unknown field `mandat`, expected one of `id`, `name`, `backend`, `profile`, `model`, `mandate`, `mode`, `standing`, `pubkey` (column 18)",
+            "this is not a valid agent: unknown field `mandat`, expected one of `id`, `name`, `backend`, `profile`, `model`, `mandate`, `mode`, `standing`, `pubkey`, `accepts_from` (column 18)",
         ),
         (r#"{"name":"x"}"#.to_owned(), "this is not a valid agent: missing field `id` (column 12)"),
         (r#"{"id":"x""#.to_owned(), "this is not a valid agent: EOF while parsing an object (column 9)"),

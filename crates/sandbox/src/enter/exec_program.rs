@@ -20,8 +20,6 @@ pub(super) struct ExecPlan<'a> {
     pub(super) limited_by: LimitedBy,
     pub(super) landlock: u32,
     pub(super) filter: &'a BpfProgram,
-    /// The ports of the relays, in their order.
-    pub(super) ports: &'a [u16],
     pub(super) isolation: &'a IsolationSet,
 }
 
@@ -63,7 +61,7 @@ impl ExecPlan<'_> {
             sys::set_cloexec_from(3).at(LaunchStage::Program, "closing descriptors", REMEDY)?;
         }
         if isolation.has(Isolation::Landlock) {
-            landlock::restrict(profile, self.landlock, self.ports)?;
+            landlock::restrict(profile, self.limited_by, self.landlock)?;
         }
         if isolation.has(Isolation::Seccomp) {
             seccomp::install(self.filter)?;
@@ -73,20 +71,12 @@ impl ExecPlan<'_> {
         if isolation.has(Isolation::Environment) {
             command.env_clear();
         }
-        command.envs(profile.env.iter().map(|(name, value)| (name, self.expand_relay_ports(value))));
+        command.envs(&profile.env);
         let error = command.exec();
         Err(failed(
             LaunchStage::Program,
             format!("`{}` cannot be executed ({error})", profile.program.display()),
             "Check that it exists inside the sandbox and that every user may execute it",
         ))
-    }
-
-    /// Replaces `${relay:<name>}` in a value of the environment with the port, which is only known now.
-    fn expand_relay_ports(&self, value: &str) -> String {
-        let relays = self.profile.relays.iter().zip(self.ports);
-        relays.fold(value.to_owned(), |value, (relay, port)| {
-            value.replace(&format!("${{relay:{}}}", relay.name), &port.to_string())
-        })
     }
 }

@@ -1,14 +1,13 @@
 //! Sets up process 1 of a sandbox, up to the point where [`super::init`] starts the program.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 use tribune_contract::{
-    LaunchFailure, LaunchProfile, LaunchStage, LimitedBy, SandboxMode, StartReport, UserIds,
+    LaunchFailure, LaunchProfile, LaunchStage, LimitedBy, PortRelay, SandboxMode, StartReport, UserIds,
 };
 
 use super::exec_program::ExecPlan;
@@ -83,6 +82,9 @@ impl InitSetup<'_> {
         };
         let (limited_by, cgroup_fds) =
             channel.receive_cgroups().at(LaunchStage::Limits, "receiving the cgroups", REMEDY)?;
+        if let Some(root) = root.as_ref().filter(|_| self.has_rlimits_only(limited_by)) {
+            root.cover_zero_device().at(LaunchStage::Mounts, "replacing /dev/zero", REMEDY)?;
+        }
         self.enter_root(root, &cgroup_fds)?;
         drop((cgroup_fds, channel));
 
@@ -149,6 +151,11 @@ impl InitSetup<'_> {
         }
     }
 
+    /// Whether nothing counts the memory that processes share.
+    fn has_rlimits_only(&self, limited_by: LimitedBy) -> bool {
+        limited_by == LimitedBy::Rlimits && self.setup.isolation.has(Isolation::Rlimits)
+    }
+
     /// Joins the cgroups and pivots into the root.
     fn enter_root(&self, root: Option<RootFs>, cgroup_fds: &[File]) -> Result<(), LaunchFailure> {
         let isolation = self.setup.isolation;
@@ -168,7 +175,7 @@ impl InitSetup<'_> {
         limited_by: LimitedBy,
     ) -> Result<(), LaunchFailure> {
         let isolation = self.setup.isolation;
-        let (relays, ports) = listen_relays(profile)?;
+        let relays = listen_relays(profile)?;
         if isolation.has(Isolation::Capabilities) {
             drop_capabilities(self.mode).at(LaunchStage::Namespaces, "dropping capabilities", REMEDY)?;
         }
@@ -183,8 +190,7 @@ impl InitSetup<'_> {
             profile,
             limited_by,
             landlock: started.landlock_abi,
-            filter: self.setup.filters.of(self.mode),
-            ports: &ports,
+            filter: self.setup.filters.of(self.mode, limited_by),
             isolation,
         };
         let reports = self.reports.try_clone().at(LaunchStage::Program, "reporting", REMEDY)?;
@@ -223,29 +229,18 @@ fn forbid_user_namespaces() -> Result<(), LaunchFailure> {
     )
 }
 
-/// Starts listening on the relay ports. Returns the relays and their port numbers.
-fn listen_relays(profile: &LaunchProfile) -> Result<(Relays, Vec<u16>), LaunchFailure> {
-    let mut ports = Vec::new();
-    for relay in &profile.relays {
-        let (number, socket, token): (u16, PathBuf, _) = match profile.mode {
-            SandboxMode::Full => {
-                let inside = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
-                (relay.port, inside, None)
-            }
-            SandboxMode::Landlock => {
-                (0, relay.socket.clone(), relay.token.as_ref().map(|token| token.clone().into_bytes()))
-            }
-        };
-        let port = Port::listen(number, socket, token).at(
+/// Starts listening on the relay ports, which only full mode has.
+fn listen_relays(profile: &LaunchProfile) -> Result<Relays, LaunchFailure> {
+    let listen = |relay: &PortRelay| {
+        let inside = Path::new(RUN_FOLDER).join(format!("{}.sock", relay.name));
+        Port::listen(relay.port, inside).at(
             LaunchStage::Relays,
-            format_args!("listening on port {number} for `{}`", relay.name),
+            format_args!("listening on port {} for `{}`", relay.port, relay.name),
             "Choose another port",
-        )?;
-        ports.push(port);
-    }
-    let numbers: io::Result<Vec<u16>> = ports.iter().map(Port::number).collect();
-    let numbers = numbers.at(LaunchStage::Relays, "reading the port of a relay", "Try again")?;
-    Ok((Relays::new(ports), numbers))
+        )
+    };
+    let ports: Result<Vec<Port>, LaunchFailure> = profile.relays.iter().map(listen).collect();
+    Ok(Relays::new(ports?))
 }
 
 fn drop_capabilities(mode: SandboxMode) -> rustix::io::Result<()> {

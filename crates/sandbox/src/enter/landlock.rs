@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
-    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::FileType;
-use tribune_contract::{LaunchFailure, LaunchProfile, LaunchStage, Mount, SandboxMode, WorkspaceSource};
+use tribune_contract::{
+    LaunchFailure, LaunchProfile, LaunchStage, LimitedBy, Mount, SandboxMode, WorkspaceSource,
+};
 
 use super::failure::failed;
 use super::mount_plan::{RUN_FOLDER, SYSTEM_FOLDERS};
@@ -35,7 +37,7 @@ enum AccessClass {
 /// Fails if the kernel's Landlock is older than the profile requires.
 pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, LaunchFailure> {
     let found = abi_version();
-    // Landlock mode needs the port rules, otherwise the network would be open.
+    // Landlock mode needs the scopes, otherwise the program could signal processes of its user.
     let needed = match profile.mode {
         SandboxMode::Full => profile.landlock_abi,
         SandboxMode::Landlock => profile.landlock_abi.max(6),
@@ -52,12 +54,17 @@ pub(super) fn check_abi(profile: &LaunchProfile) -> Result<u32, LaunchFailure> {
     Err(failed(LaunchStage::Landlock, cause, remedy))
 }
 
-/// Restricts this process and its descendants. In Landlock mode they can connect to `ports` only.
-pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> Result<(), LaunchFailure> {
+/// Restricts this process and its descendants. In Landlock mode they can neither connect nor bind by TCP; seccomp denies
+/// the sockets themselves, because Landlock checks neither other protocols nor connections made by sending.
+pub(super) fn restrict(
+    profile: &LaunchProfile,
+    limited_by: LimitedBy,
+    version: u32,
+) -> Result<(), LaunchFailure> {
     let abi = KNOWN_ABIS[usize::try_from(version).unwrap_or(1).clamp(1, KNOWN_ABIS.len()) - 1];
     let rules = match profile.mode {
         SandboxMode::Full => full_mode_rules(profile),
-        SandboxMode::Landlock => landlock_mode_rules(profile),
+        SandboxMode::Landlock => landlock_mode_rules(profile, limited_by),
     };
     let confined = (|| {
         let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -77,11 +84,6 @@ pub(super) fn restrict(profile: &LaunchProfile, version: u32, ports: &[u16]) -> 
             let rights = access_rights(*access, abi);
             let rights = if is_folder { rights } else { rights & AccessFs::from_file(abi) };
             created = created.add_rule(PathBeneath::new(held, rights))?;
-        }
-        if profile.mode == SandboxMode::Landlock {
-            for port in ports {
-                created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
-            }
         }
         created.restrict_self()
     })();
@@ -164,8 +166,10 @@ fn full_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
 }
 
 /// Landlock mode: the paths that the profile names, where they are on the host.
-fn landlock_mode_rules(profile: &LaunchProfile) -> Vec<(PathBuf, AccessClass)> {
+fn landlock_mode_rules(profile: &LaunchProfile, limited_by: LimitedBy) -> Vec<(PathBuf, AccessClass)> {
     let mut rules = host_system_rules();
+    // Mapped as shared memory it is counted by cgroups only.
+    rules.retain(|(path, _)| limited_by != LimitedBy::Rlimits || path != Path::new("/dev/zero"));
     for path in ["/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems"] {
         rules.push((path.into(), AccessClass::Read));
     }

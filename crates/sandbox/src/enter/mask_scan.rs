@@ -3,6 +3,8 @@
 //! An agent chose the names in a workspace, so none of them may make the next start fail. What cannot be examined, or
 //! not name by name, is masked as a whole: this protects too much, never too little.
 
+mod pending_dir;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -12,8 +14,9 @@ use std::rc::Rc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use tribune_contract::{LaunchFailure, LaunchStage, PatternProgress, PatternSet};
+use tribune_contract::{LaunchFailure, LaunchStage, PatternProgress, PatternSet, is_tribune_home};
 
+use self::pending_dir::{LinkMask, MaskKind, PendingDir};
 use super::failure::AtStage as _;
 use super::socket_probe::has_listener;
 use super::symlink_trace::{self, HostView, LinkTrace, TracedDir};
@@ -45,7 +48,7 @@ pub(super) struct ScanRequest<'a> {
     pub(super) host: &'a HostView,
     pub(super) hide: &'a [String],
     pub(super) read_only: &'a [String],
-    /// Whether to hide sockets with a listener. Through an overlay no program can connect to them.
+    /// Whether to hide sockets with a listener, and FIFOs. Through an overlay neither leads to a program of the host.
     pub(super) sockets: bool,
 }
 
@@ -117,47 +120,6 @@ pub fn hidden_in(
 
 /// Files with hard links, by device and inode.
 type Inodes = BTreeSet<(u64, u64)>;
-
-/// How a path is masked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum MaskKind {
-    Hide,
-    ReadOnly,
-    /// Not at all, but what the path leads through is pinned.
-    Pin,
-}
-
-/// The masks that apply to a symlink by its name.
-#[derive(Debug, Clone, Copy)]
-struct LinkMask {
-    is_hidden: bool,
-    is_read_only: bool,
-}
-
-/// A folder to scan.
-#[derive(Debug, Clone, Default)]
-struct PendingDir {
-    /// Its path without symlinks.
-    path: PathBuf,
-    /// The progress of the path to it in the patterns.
-    hide: PatternProgress,
-    read_only: PatternProgress,
-    /// Whether it is masked as a whole already.
-    is_hidden: bool,
-    is_read_only: bool,
-    /// If the path contains symlinks: what must be pinned so that it leads here.
-    through: Option<Rc<Vec<PathBuf>>>,
-}
-
-impl PendingDir {
-    fn hidden(path: PathBuf) -> Self {
-        Self { path, is_hidden: true, ..Self::default() }
-    }
-
-    const fn matches_nothing(&self) -> bool {
-        self.hide.is_empty() && self.read_only.is_empty() && !self.is_hidden && !self.is_read_only
-    }
-}
 
 #[derive(Debug)]
 struct DirScan<'a> {
@@ -316,6 +278,24 @@ impl<'a> DirScan<'a> {
         inner
     }
 
+    /// Hides a home of Tribune, whichever instance it belongs to. The folder that is scanned keeps its place, and each of its
+    /// entries is hidden.
+    fn hide_tribune_home(
+        &mut self,
+        folder: &OwnedFd,
+        visit: &PendingDir,
+        entries: &[DirEntry],
+    ) -> Vec<PendingDir> {
+        if is_scan_root(&visit.path) {
+            let paths = entries.iter().map(|entry| PathBuf::from(OsStr::from_bytes(&entry.name)));
+            self.found.hidden.extend(paths);
+        } else {
+            self.found.hidden.insert(visit.path.clone());
+        }
+        let hidden = PendingDir { is_hidden: true, ..visit.clone() };
+        self.scan_hidden_dir(folder, &hidden, entries)
+    }
+
     fn exceeds_budget(&self, path: &Path) -> bool {
         let bytes = path.as_os_str().as_bytes().len();
         bytes != 0 && (self.seen > MAX_ENTRIES || bytes > MAX_DIR_PATH_BYTES)
@@ -345,6 +325,9 @@ impl<'a> DirScan<'a> {
     fn scan_dir(&mut self, folder: &OwnedFd, visit: &PendingDir, entries: &[DirEntry]) -> Vec<PendingDir> {
         let is_repository =
             is_repository(|wanted| entries.iter().any(|entry| entry.name == wanted.as_bytes()));
+        if is_tribune_home(|wanted| entries.iter().any(|entry| entry.name == wanted.as_bytes())) {
+            return self.hide_tribune_home(folder, visit, entries);
+        }
         let (in_read_only_dir, is_plain) = (visit.is_read_only, visit.through.is_none());
         let mut inner = Vec::new();
         for entry in entries {
@@ -362,6 +345,10 @@ impl<'a> DirScan<'a> {
             match entry.kind {
                 FileType::Symlink => self.scan_link(visit, &path, LinkMask { is_hidden, is_read_only }),
                 FileType::Socket if self.sockets && has_listener(folder, &entry.name) => {
+                    self.found.hidden.insert(path);
+                }
+                // Opening one to see who is at the other end would let that program go on.
+                FileType::Fifo if self.sockets => {
                     self.found.hidden.insert(path);
                 }
                 FileType::Directory if is_hidden => {

@@ -1,5 +1,5 @@
-//! Applies masks: hides names, makes names read-only, and hides sockets with a listener in every folder that the
-//! sandbox sees.
+//! Applies masks: hides names, makes names read-only, and hides sockets with a listener, FIFOs and homes of Tribune in
+//! every folder that the sandbox sees.
 //!
 //! All hard links of a hidden or read-only file are masked, because each leads to its content. The folders above a mask
 //! become mounts of their own, because otherwise a folder could be renamed together with the masks below it and
@@ -138,13 +138,10 @@ struct OpenFolder {
     content: OwnedFd,
 }
 
-/// Opens a folder of the sandbox if anything in it can need a mask.
+/// Opens a folder of the sandbox to look for what needs a mask.
 fn open_folder(root: &RootFs, request: &ScanRequest<'_>) -> Result<Option<OpenFolder>, LaunchFailure> {
     const REMEDY: &str = "Make the folder readable for the sandbox's user";
     let has_patterns = !request.hide.is_empty() || !request.read_only.is_empty();
-    if !has_patterns && !request.sockets {
-        return Ok(None);
-    }
     let target = inside_path(request);
     let shown = target.display();
     let mount_point =
@@ -154,8 +151,13 @@ fn open_folder(root: &RootFs, request: &ScanRequest<'_>) -> Result<Option<OpenFo
         format_args!("reading `{shown}`"),
         REMEDY,
     )?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
-        let cause = format!("`{shown}` is a socket, which would connect to a program of the host");
+    let endpoint = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket => Some("socket"),
+        FileType::Fifo => Some("FIFO"),
+        _ => None,
+    };
+    if let Some(kind) = endpoint {
+        let cause = format!("`{shown}` is a {kind}, which would connect to a program of the host");
         return Err(failed(
             LaunchStage::Mounts,
             cause,

@@ -14,27 +14,18 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Maximum number of open connections over all ports. More wait in the backlog.
 const MAX_CONNECTIONS: usize = 256;
 
-/// The token must appear within this many bytes. Request heads are shorter.
-const TOKEN_WITHIN_BYTES: usize = 16 * 1024;
-
 /// A listening port and its target.
 #[derive(Debug)]
 pub(super) struct Port {
     listener: TcpListener,
     socket: PathBuf,
-    token: Option<Vec<u8>>,
 }
 
 impl Port {
-    /// Listens. Port 0 picks a free one.
-    pub(super) fn listen(port: u16, socket: PathBuf, token: Option<Vec<u8>>) -> io::Result<Self> {
+    pub(super) fn listen(port: u16, socket: PathBuf) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, socket, token })
-    }
-
-    pub(super) fn number(&self) -> io::Result<u16> {
-        Ok(self.listener.local_addr()?.port())
+        Ok(Self { listener, socket })
     }
 }
 
@@ -92,13 +83,7 @@ fn accept(port: &Port) -> io::Result<RelayConnection> {
     inner.set_nodelay(true)?;
     let outer = UnixStream::connect(&port.socket)?;
     outer.set_nonblocking(true)?;
-    Ok(RelayConnection {
-        inner,
-        outer,
-        out: Direction::default(),
-        back: Direction::default(),
-        token: port.token.clone(),
-    })
+    Ok(RelayConnection { inner, outer, out: Direction::default(), back: Direction::default() })
 }
 
 #[derive(Debug)]
@@ -107,8 +92,6 @@ struct RelayConnection {
     outer: UnixStream,
     out: Direction,
     back: Direction,
-    /// The token that must arrive before anything is forwarded.
-    token: Option<Vec<u8>>,
 }
 
 /// One direction of a connection.
@@ -125,14 +108,14 @@ struct Direction {
 
 impl RelayConnection {
     fn polled(&self) -> [PollFd<'_>; 2] {
-        let flags = |reads: &Direction, writes: &Direction, holds: bool| {
+        let flags = |reads: &Direction, writes: &Direction| {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, reads.has_room());
-            flags.set(PollFlags::OUT, writes.has_pending() && !holds);
+            flags.set(PollFlags::OUT, writes.has_pending());
             flags
         };
-        let inner = flags(&self.out, &self.back, false);
-        let outer = flags(&self.back, &self.out, self.token.is_some());
+        let inner = flags(&self.out, &self.back);
+        let outer = flags(&self.back, &self.out);
         [
             PollFd::from_borrowed_fd(self.inner.as_fd(), inner),
             PollFd::from_borrowed_fd(self.outer.as_fd(), outer),
@@ -143,13 +126,6 @@ impl RelayConnection {
     fn transfer(&mut self) -> bool {
         let carried = (|| -> io::Result<()> {
             self.out.fill(&mut (&self.inner))?;
-            if let Some(token) = &self.token {
-                match self.out.find_token(token) {
-                    Some(true) => self.token = None,
-                    Some(false) => return Err(io::ErrorKind::PermissionDenied.into()),
-                    None => return Ok(()),
-                }
-            }
             self.out.drain(&mut (&self.outer))?;
             if self.out.should_shut_down() {
                 self.outer.shutdown(Shutdown::Write)?;
@@ -209,16 +185,6 @@ impl Direction {
         let ends = self.is_at_eof && !self.has_pending() && !self.is_shut_down;
         self.is_shut_down |= ends;
         ends
-    }
-
-    /// Returns whether the token has arrived, or `None` while it still can.
-    fn find_token(&self, token: &[u8]) -> Option<bool> {
-        let head = &self.pending[..self.pending.len().min(TOKEN_WITHIN_BYTES)];
-        if head.windows(token.len()).any(|part| part == token) {
-            return Some(true);
-        }
-        let is_whole = head.len() == TOKEN_WITHIN_BYTES || head.windows(4).any(|part| part == b"\r\n\r\n");
-        (is_whole || self.is_at_eof).then_some(false)
     }
 }
 

@@ -326,6 +326,12 @@ impl RootFs {
         mount::attach(&empty, held)
     }
 
+    /// Mounts `/dev/full` over `/dev/zero`. Both read as zeros, and only the second can be mapped as shared memory.
+    pub(super) fn cover_zero_device(&self) -> rustix::io::Result<()> {
+        let full = mount::clone_tree(&self.open("/dev/full".as_ref())?)?;
+        mount::attach(&full, &self.open("/dev/zero".as_ref())?)
+    }
+
     /// Opens a path inside without following symlinks.
     pub(super) fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -9,7 +9,7 @@ mod bpf;
 use std::collections::BTreeMap;
 
 use seccompiler::BpfProgram;
-use tribune_contract::{LaunchFailure, LaunchStage, SandboxMode};
+use tribune_contract::{LaunchFailure, LaunchStage, LimitedBy, SandboxMode};
 
 use self::bpf::{ArgTest, Rule, SyscallAction};
 use super::failure::failed;
@@ -125,22 +125,44 @@ const IOPRIO_WHO_USER: u32 = 3;
 /// Mode bits that run a file with the rights of its owner or group.
 const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
 
-/// The filters of both modes.
+/// What bounds the memory of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemoryBound {
+    Cgroup,
+    /// A limit on the private memory of each process.
+    Rlimits,
+}
+
+impl From<LimitedBy> for MemoryBound {
+    fn from(limited_by: LimitedBy) -> Self {
+        match limited_by {
+            LimitedBy::CgroupV1 | LimitedBy::CgroupV2 => Self::Cgroup,
+            LimitedBy::Rlimits => Self::Rlimits,
+        }
+    }
+}
+
+/// The filters of both modes, each for both memory bounds.
 #[derive(Debug)]
 pub(super) struct Filters {
-    full: BpfProgram,
-    landlock: BpfProgram,
+    full: [BpfProgram; 2],
+    landlock: [BpfProgram; 2],
 }
 
 impl Filters {
     pub(super) fn build() -> Self {
-        Self { full: build(SandboxMode::Full), landlock: build(SandboxMode::Landlock) }
+        let of = |mode| [MemoryBound::Cgroup, MemoryBound::Rlimits].map(|bound| build(mode, bound));
+        Self { full: of(SandboxMode::Full), landlock: of(SandboxMode::Landlock) }
     }
 
-    pub(super) const fn of(&self, mode: SandboxMode) -> &BpfProgram {
-        match mode {
+    pub(super) fn of(&self, mode: SandboxMode, limited_by: LimitedBy) -> &BpfProgram {
+        let [cgroup, rlimits] = match mode {
             SandboxMode::Full => &self.full,
             SandboxMode::Landlock => &self.landlock,
+        };
+        match MemoryBound::from(limited_by) {
+            MemoryBound::Cgroup => cgroup,
+            MemoryBound::Rlimits => rlimits,
         }
     }
 }
@@ -156,10 +178,10 @@ pub(super) fn install(filter: &BpfProgram) -> Result<(), LaunchFailure> {
     })
 }
 
-fn build(mode: SandboxMode) -> BpfProgram {
-    let absent = [libc::SYS_clone3, libc::SYS_openat2].map(|call| (syscall_nr(call), SyscallAction::NoSys));
-    let mut actions: BTreeMap<u32, SyscallAction> = absent.into();
-    for (call, rules) in deny_rules(mode) {
+fn build(mode: SandboxMode, bound: MemoryBound) -> BpfProgram {
+    let absent = absent_calls(bound).into_iter().map(|call| (syscall_nr(call), SyscallAction::NoSys));
+    let mut actions: BTreeMap<u32, SyscallAction> = absent.collect();
+    for (call, rules) in deny_rules(mode, bound) {
         let action = if rules.is_empty() { SyscallAction::Deny } else { SyscallAction::DenyIf(rules) };
         actions.insert(syscall_nr(call), action);
     }
@@ -171,8 +193,18 @@ fn syscall_nr(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(u32::MAX)
 }
 
+/// Calls that seem not to exist, so that programs use another one.
+fn absent_calls(bound: MemoryBound) -> Vec<libc::c_long> {
+    let mut calls = vec![libc::SYS_clone3, libc::SYS_openat2];
+    if bound == MemoryBound::Rlimits {
+        // Programs use a file in `/dev/shm` instead, whose size is limited.
+        calls.extend([libc::SYS_memfd_create, libc::SYS_memfd_secret]);
+    }
+    calls
+}
+
 /// The denied calls with their rules: a call is denied if one rule matches, or always if there are none.
-fn deny_rules(mode: SandboxMode) -> Rules {
+fn deny_rules(mode: SandboxMode, bound: MemoryBound) -> Rules {
     let mut rules: Rules = DENIED.iter().chain(DENIED_ON_THIS_ARCH).map(|call| (*call, Vec::new())).collect();
     let namespaces = NEW_NAMESPACES.iter().fold(0, |all, one| all | one.cast_unsigned());
     rules.insert(libc::SYS_clone, vec![vec![ArgTest::HasAnyBit(0, namespaces)]]);
@@ -184,7 +216,17 @@ fn deny_rules(mode: SandboxMode) -> Rules {
     let is = |control| vec![ArgTest::Equals(1, u32::try_from(control).unwrap_or_default())];
     rules.insert(libc::SYS_ioctl, controls.map(is).into());
     deny_reaching_other_processes(&mut rules, mode);
+    if bound == MemoryBound::Rlimits {
+        deny_shared_memory(&mut rules);
+    }
     rules
+}
+
+/// Denies memory that is not private to a process and belongs to no file: no limit of a process counts it.
+fn deny_shared_memory(rules: &mut Rules) {
+    let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).cast_unsigned();
+    rules.insert(libc::SYS_mmap, vec![vec![ArgTest::MaskedEquals(3, shared, shared)]]);
+    rules.insert(libc::SYS_shmget, Vec::new());
 }
 
 /// Denies calls that affect the scheduling, limits or System V objects of other processes. Signals are denied by
@@ -263,34 +305,35 @@ fn deny_device_nodes(rules: &mut Rules) {
     }
 }
 
+/// Denies sockets of other families, kinds and protocols than ordinary programs use. A kind with protocol 0 selects the
+/// kernel's default for it, so that `SOCK_SEQPACKET` is SCTP without naming it: kinds of IP sockets are an allowlist.
+///
+/// In Landlock mode every socket is denied: its network is the host's. Landlock's port rules cover `connect` and `bind` of
+/// TCP, but not MPTCP, not the connection that `MSG_FASTOPEN` makes by sending, not `listen` without `bind`, and no
+/// address.
 fn socket_rules(mode: SandboxMode) -> Vec<Rule> {
     let is = |arg, value: i32| ArgTest::Equals(arg, value.cast_unsigned());
     let not = |arg, value: i32| ArgTest::Differs(arg, value.cast_unsigned());
-    let families: &[i32] = match mode {
-        SandboxMode::Full => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-        // Sockets of the host are reachable by path, and Landlock does not restrict datagrams.
-        SandboxMode::Landlock => &[libc::AF_INET, libc::AF_INET6],
-    };
-    let mut rules = vec![
-        families.iter().map(|known| not(0, *known)).collect(),
-        vec![is(0, libc::AF_NETLINK), not(2, libc::NETLINK_ROUTE)],
-    ];
-    let mut kinds = vec![libc::SOCK_RAW, SOCK_PACKET];
+    let is_not_kind = |kind: i32| ArgTest::MaskedDiffers(1, SOCK_TYPE_MASK, kind.cast_unsigned());
     if mode == SandboxMode::Landlock {
-        kinds.push(libc::SOCK_DGRAM);
+        return Vec::new();
     }
-    for kind in kinds {
-        rules.push(vec![not(0, libc::AF_NETLINK), ArgTest::MaskedEquals(1, 0xf, kind.cast_unsigned())]);
-    }
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    let mut rules = vec![
+        families.map(|known| not(0, known)).into(),
+        vec![is(0, libc::AF_NETLINK), not(2, libc::NETLINK_ROUTE)],
+        vec![is(0, libc::AF_UNIX), ArgTest::MaskedEquals(1, SOCK_TYPE_MASK, libc::SOCK_RAW.cast_unsigned())],
+    ];
     for inet in [libc::AF_INET, libc::AF_INET6] {
+        rules.push(vec![is(0, inet), is_not_kind(libc::SOCK_STREAM), is_not_kind(libc::SOCK_DGRAM)]);
         let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_MPTCP];
         rules.push([is(0, inet)].into_iter().chain(usual.map(|protocol| not(2, protocol))).collect());
     }
     rules
 }
 
-/// The obsolete packet socket type, which `AF_INET` supports too.
-const SOCK_PACKET: i32 = 10;
+/// The bits of a socket's type that say its kind; the others are flags.
+const SOCK_TYPE_MASK: u32 = 0xf;
 
 #[cfg(test)]
 #[path = "seccomp/tests.rs"]

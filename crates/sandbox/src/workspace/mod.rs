@@ -22,6 +22,7 @@ mod land_report;
 mod node;
 mod overlay;
 mod path_encoding;
+mod quarantine;
 mod remove_tree;
 mod resolve_beneath;
 mod selection;
@@ -38,6 +39,7 @@ pub use land_journal::{LandRecovery, recover_landing};
 pub use land_report::{LandRefusal, LandReport, NotLanded};
 pub use node::Node;
 pub use overlay::OverlayDirs;
+pub use quarantine::{AutorunGuard, QuarantineReport, quarantine};
 pub use selection::Selection;
 
 use std::path::PathBuf;

@@ -10,6 +10,7 @@
 
 mod autorun_files;
 mod common_tools;
+mod git_state;
 mod land;
 mod land_recovery;
 mod landlock_mode;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ("common_tools", common_tools::TESTS),
         ("landlock_mode", landlock_mode::TESTS),
         ("masks", masks::TESTS),
+        ("git_state", git_state::TESTS),
     ] {
         trials.extend(tests.iter().map(|(name, test)| {
             let run = || {

@@ -89,8 +89,7 @@ pub(crate) fn inside(args: &[&str], socket: &std::path::Path) -> LaunchProfile {
         target: "/opt/program".into(),
         hide: Vec::new(),
     }];
-    profile.relays =
-        vec![PortRelay { name: "echo".into(), port: 4000, socket: socket.to_owned(), token: None }];
+    profile.relays = vec![PortRelay { name: "echo".into(), port: 4000, socket: socket.to_owned() }];
     profile
 }
 

@@ -26,6 +26,9 @@ pub(crate) const RESOLVER: [u8; 4] = [192, 0, 2, 53];
 const SOCKETS: [&str; 4] =
     ["sockets/open.sock", "workspace/server.sock", "workspace/service/server.sock", "shelf/server.sock"];
 
+/// FIFOs that a program of the host writes to: in the workspace, and in a folder mounted read-only.
+const FIFOS: [&str; 3] = ["workspace/fifo", "workspace/service/fifo", "shelf/fifo"];
+
 /// What a probe knows about the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Bait {
@@ -93,6 +96,22 @@ pub(crate) fn files(host: &Path) {
     folder("workspace/kept");
     write("workspace/kept/token", HUSH);
     std::os::unix::fs::symlink("../kept/token", host.join("workspace/sub/token.pem")).unwrap();
+    // Homes of other instances.
+    for home in ["workspace/other-home", "shelf/other-home"] {
+        folder(&format!("{home}/keys"));
+        folder(&format!("{home}/run"));
+        write(&format!("{home}/tribune.db"), "");
+        write(&format!("{home}/keys/ledger.key"), HUSH);
+        write(&format!("{home}/run/token"), HUSH);
+    }
+    std::fs::hard_link(host.join("workspace/other-home/run/token"), host.join("workspace/token")).unwrap();
+    for name in FIFOS {
+        let path = raw::path(host.join(name));
+        let mode = (libc::S_IFIFO | 0o666) as usize;
+        raw::call(libc::SYS_mknodat, &[libc::AT_FDCWD as usize, path.as_ptr() as usize, mode, 0]).unwrap();
+        std::fs::set_permissions(host.join(name), PermissionsExt::from_mode(0o666)).unwrap();
+    }
+    std::fs::hard_link(host.join("workspace/fifo"), host.join("workspace/other-fifo")).unwrap();
     // A device that every user could use, if device nodes worked inside.
     let device = raw::path(host.join("workspace/device"));
     let mode = (libc::S_IFCHR | 0o666) as usize;
@@ -105,6 +124,12 @@ pub(crate) fn files(host: &Path) {
 /// Repositories whose folders are not called `.git`, and hard links of read-only files.
 fn repositories(host: &Path) {
     let workspace = host.join("workspace");
+    let state = ["rebase-merge", "rebase-apply", "sequencer"].map(|name| format!(".git/{name}"));
+    let others =
+        [".git/modules/lib", ".git/worktrees/tree", "bare"].map(|name| format!("{name}/rebase-merge"));
+    for name in state.iter().chain(&others) {
+        std::fs::create_dir_all(workspace.join(name)).unwrap();
+    }
     for name in [".git/modules/lib/objects", "bare/objects", "tree", "linked", "trees/tree"] {
         std::fs::create_dir_all(workspace.join(name)).unwrap();
     }
@@ -117,6 +142,7 @@ fn repositories(host: &Path) {
         ("trees/tree/HEAD", "ref: refs/heads/main\n"),
         ("trees/tree/commondir", "../../.git\n"),
         ("shell-rc", "as it was"),
+        (".git/rebase-merge/git-rebase-todo", "pick 0\n"),
     ] {
         std::fs::write(workspace.join(name), text).unwrap();
     }
@@ -178,6 +204,7 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
             }
         });
     }
+    call_listeners([bait.tcp, bait.tcp6]);
     for listener in by_path.into_iter().chain([abstract_socket]) {
         std::thread::spawn(move || {
             while let Ok((mut peer, _)) = listener.accept() {
@@ -200,11 +227,44 @@ pub(crate) fn lay(host: &Path, exe: &Path) -> Laid {
             }
         });
     }
+    for name in FIFOS {
+        let fifo = host.join(name);
+        std::thread::spawn(move || {
+            // Opening waits for a reader.
+            while let Ok(mut writer) = std::fs::File::options().write(true).open(&fifo) {
+                let _ = writer.write_all(HUSH.as_bytes());
+            }
+        });
+    }
     let shm = create_shared_memory(shm_key);
     add_session_key();
     let victim = start_victim(exe);
     let bait = Bait { victim: victim.id().cast_signed(), ..bait };
     Laid { bait, victim, shm }
+}
+
+/// Connects to every listener of the host's network but its own, as a machine of the network could.
+fn call_listeners(own: [u16; 2]) {
+    let listening = move || {
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap_or_default();
+        let ports = table.lines().filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let (address, state) = (words.next()?, words.nth(1)?);
+            let port = u16::from_str_radix(address.split_once(':')?.1, 16).ok()?;
+            (state == "0A" && !own.contains(&port)).then_some(port)
+        });
+        ports.collect::<Vec<u16>>()
+    };
+    std::thread::spawn(move || {
+        // It ends with the process; the bound is only a second one.
+        for _ in 0..6000 {
+            for port in listening() {
+                let called = std::net::TcpStream::connect((std::net::Ipv4Addr::LOCALHOST, port));
+                let _ = called.and_then(|mut peer| peer.write_all(HUSH.as_bytes()));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    });
 }
 
 /// Creates shared memory that every user may use.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use tribune_contract::{
-    AUTORUN_PATHS, LaunchProfile, Mount, ResourceLimits, RunsAs, SandboxName, Tmpfs, WorkspaceMount,
-    WorkspaceSource,
+    AUTORUN_PATHS, LaunchProfile, Mount, ResourceLimits, RunsAs, SandboxMode, SandboxName, Tmpfs,
+    WorkspaceMount, WorkspaceSource,
 };
 use tribune_sandbox::{InstanceId, Isolation, ProgramStreams, SandboxLauncher};
 
@@ -60,17 +60,26 @@ impl Launched {
     }
 }
 
+/// How a probe is run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Around {
+    pub(crate) with: With,
+    pub(crate) launched: Launched,
+    pub(crate) mode: SandboxMode,
+}
+
 /// Mechanisms by their index in the list of all.
 pub(crate) fn layers(numbers: &[&str]) -> Vec<Isolation> {
     numbers.iter().map(|number| Isolation::ALL[number.parse::<usize>().unwrap()]).collect()
 }
 
 /// Runs a case in its own process, which can leave the network and switch users.
-pub(crate) fn start(probe: &Probe, with: With, launched: Launched) -> Result<Outcome, String> {
+pub(crate) fn start(probe: &Probe, around: Around) -> Result<Outcome, String> {
     // Created and removed here, because the case may lack the rights to remove it.
     let host = tempfile::Builder::new().prefix("tribune-probe-").tempdir().unwrap();
+    let mode = around.mode.to_string();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["case", probe.name, with.name(), launched.name()])
+        .args(["case", probe.name, around.with.name(), around.launched.name(), mode.as_str()])
         .arg(host.path())
         .output()
         .map_err(|error| error.to_string())?;
@@ -84,8 +93,10 @@ pub(crate) fn start(probe: &Probe, with: With, launched: Launched) -> Result<Out
     })
 }
 
-pub(crate) fn run(probe: &Probe, with: With, launched: Launched, folder: &Path) -> Outcome {
+pub(crate) fn run(probe: &Probe, around: Around, folder: &Path) -> Outcome {
     raw::leave_network().unwrap();
+    // Every user may open ICMP sockets, as on many desktops. The setting belongs to the network namespace.
+    std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").unwrap();
     raw::loopback_address(0, [127, 0, 0, 1]).unwrap();
     raw::loopback_address(1, bait::METADATA).unwrap();
     raw::loopback_address(2, bait::RESOLVER).unwrap();
@@ -96,32 +107,42 @@ pub(crate) fn run(probe: &Probe, with: With, launched: Launched, folder: &Path) 
     let exe = folder.join("probe");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
 
-    let (without, is_bare) = match (with, probe.control) {
-        (With::AllLayers, _) => (None, false),
-        (With::ControlLayers, Control::Without(off)) => (Some(off), false),
-        (With::ControlLayers, Control::AsRoot) => (None, true),
+    let (without, is_bare) = match (around.with, probe.control_in(around.mode)) {
+        (With::AllLayers, _) | (With::ControlLayers, None) => (None, false),
+        (With::ControlLayers, Some(Control::Without(off))) => (Some(off), false),
+        (With::ControlLayers, Some(Control::AsRoot)) => (None, true),
     };
     // As an ordinary user the files are its own; as root they belong to root and are idmapped.
-    if launched == Launched::ByUser && !is_bare {
+    if around.launched == Launched::ByUser && !is_bare {
         bait::give(&folder.join("workspace"), AGENT);
         raw::become_user(AGENT).unwrap();
     }
-    let laid = bait::lay(folder, &exe);
-    if is_bare { bare(probe, &laid, folder) } else { sandboxed(probe, laid, folder, without) }
+    let mut laid = bait::lay(folder, &exe);
+    if is_bare || around.mode == SandboxMode::Landlock {
+        // The host's own root.
+        laid.bait.workspace = folder.join("workspace");
+        laid.bait.shelf = folder.join("shelf");
+    }
+    match is_bare {
+        true => bare(probe, &laid, folder),
+        false => sandboxed(probe, laid, folder, (around.mode, without)),
+    }
 }
 
 /// Runs the probe without a sandbox.
 fn bare(probe: &Probe, laid: &Laid, folder: &Path) -> Outcome {
-    let mut bait = laid.bait.clone();
-    bait.workspace = folder.join("workspace");
-    bait.shelf = folder.join("shelf");
-    let bait = serde_json::to_string(&bait).unwrap();
+    let bait = serde_json::to_string(&laid.bait).unwrap();
     let output = Command::new(folder.join("probe")).args(["act", probe.name, &bait]).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Runs the probe inside, through the production launch.
-fn sandboxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Isolation]>) -> Outcome {
+fn sandboxed(
+    probe: &Probe,
+    mut laid: Laid,
+    folder: &Path,
+    (mode, without): (SandboxMode, Option<&[Isolation]>),
+) -> Outcome {
     let exe = folder.join("probe");
     let mut args = vec!["TRIBUNE_PROBE_LEAK=hush-5a1e".into(), exe.clone().into_os_string()];
     match without {
@@ -134,11 +155,16 @@ fn sandboxed(probe: &Probe, mut laid: Laid, folder: &Path, without: Option<&[Iso
     }
     // The launcher has an environment, to check that none of it is inherited.
     let launcher = SandboxLauncher::new("/usr/bin/env", args, InstanceId::of_state_folder(folder));
-    let profile = profile(probe, &laid, folder);
-    // The second launch uses a prewarmed launcher, as most launches of a daemon do.
-    let first = LaunchProfile { program: "/bin/true".into(), args: Vec::new(), ..profile.clone() };
-    launcher.launch(&first, ProgramStreams::captured()).unwrap().wait().unwrap();
-    support::wait_for_prewarmed();
+    let mut profile = profile(probe, &laid, folder);
+    if mode == SandboxMode::Landlock {
+        in_place(&mut profile);
+    }
+    // The second launch uses a prewarmed launcher, as most launches of a daemon do. Landlock mode has nothing to prewarm.
+    if mode == SandboxMode::Full {
+        let first = LaunchProfile { program: "/bin/true".into(), args: Vec::new(), ..profile.clone() };
+        launcher.launch(&first, ProgramStreams::captured()).unwrap().wait().unwrap();
+        support::wait_for_prewarmed();
+    }
     let mut child = launcher.launch(&profile, ProgramStreams::captured()).unwrap();
     let (mut said, mut erred) = (String::new(), String::new());
     child.stdout().unwrap().read_to_string(&mut said).unwrap();
@@ -184,6 +210,26 @@ fn named_processes(name: &str) -> Vec<i32> {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
     };
     pids.filter(is_named).collect()
+}
+
+/// Changes a profile to Landlock mode, which shows everything at its path on the host and masks nothing.
+fn in_place(profile: &mut LaunchProfile) {
+    profile.mode = SandboxMode::Landlock;
+    for mount in &mut profile.mounts {
+        if let Mount::ReadOnly { source, target, .. } = mount {
+            if *target == profile.program {
+                profile.program.clone_from(source);
+            }
+            target.clone_from(source);
+        }
+    }
+    if let Some(WorkspaceMount { target, source: WorkspaceSource::Direct { folder }, hide, read_only }) =
+        &mut profile.workspace
+    {
+        target.clone_from(folder);
+        profile.cwd.clone_from(folder);
+        (*hide, *read_only) = (Vec::new(), Vec::new());
+    }
 }
 
 fn profile(probe: &Probe, laid: &Laid, folder: &Path) -> LaunchProfile {

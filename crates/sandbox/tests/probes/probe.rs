@@ -1,6 +1,7 @@
 //! The description of a probe, and the list of all.
 
 use serde::{Deserialize, Serialize};
+use tribune_contract::SandboxMode;
 use tribune_sandbox::Isolation;
 
 use crate::probes::attacks;
@@ -13,7 +14,10 @@ pub(crate) struct Probe {
     pub(crate) name: &'static str,
     /// What it tries, for the documentation.
     pub(crate) tries: &'static str,
+    /// Where it must succeed, in full mode.
     pub(crate) control: Control,
+    /// Where it must succeed in Landlock mode, if it is tried there.
+    pub(crate) landlock_control: Option<Control>,
     pub(crate) act: fn(&Bait) -> Outcome,
     pub(crate) sign: Sign,
 }
@@ -70,7 +74,8 @@ impl Probe {
         without: &'static [Isolation],
         act: fn(&Bait) -> Outcome,
     ) -> Self {
-        Self { group, name, tries, control: Control::Without(without), act, sign: Sign::Inside }
+        let control = Control::Without(without);
+        Self { group, name, tries, control, landlock_control: None, act, sign: Sign::Inside }
     }
 
     pub(crate) const fn as_root(
@@ -79,7 +84,28 @@ impl Probe {
         tries: &'static str,
         act: fn(&Bait) -> Outcome,
     ) -> Self {
-        Self { group, name, tries, control: Control::AsRoot, act, sign: Sign::Inside }
+        let landlock_control = None;
+        Self { group, name, tries, control: Control::AsRoot, landlock_control, act, sign: Sign::Inside }
+    }
+
+    /// The probe is also tried in Landlock mode, where these mechanisms stop it.
+    pub(crate) const fn in_landlock_mode(mut self, without: &'static [Isolation]) -> Self {
+        self.landlock_control = Some(Control::Without(without));
+        self
+    }
+
+    /// The probe is also tried in Landlock mode; its control has no sandbox.
+    pub(crate) const fn in_landlock_mode_as_root(mut self) -> Self {
+        self.landlock_control = Some(Control::AsRoot);
+        self
+    }
+
+    /// Where it must succeed, if it is tried in this mode.
+    pub(crate) const fn control_in(&self, mode: SandboxMode) -> Option<Control> {
+        match mode {
+            SandboxMode::Full => Some(self.control),
+            SandboxMode::Landlock => self.landlock_control,
+        }
     }
 
     pub(crate) const fn seen_by(mut self, sign: Sign) -> Self {

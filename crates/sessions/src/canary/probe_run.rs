@@ -154,7 +154,11 @@ pub(super) async fn try_out(
         play: &play,
         backend: &subject.backend,
     };
-    let (handle, observed) = canary.run(key).await;
+    let (handle, mut observed) = canary.run(key).await;
+    if play.is_shown_names() {
+        let what = "names of files in the workspace were sent to its model without asking";
+        observed.ungoverned.get_or_insert_with(|| what.to_owned());
+    }
     let seen: Vec<Seen> =
         play.probes.iter().map(|probe| seen(probe, &play, &questions, &workspace)).collect();
     drop(setup.props);

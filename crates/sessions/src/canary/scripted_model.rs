@@ -88,6 +88,8 @@ pub struct ScriptedModel {
     pub(crate) secret: String,
     /// Whether a request to the model contained the secret.
     has_leaked: AtomicBool,
+    /// Whether a request to the model named a file of the workspace before the model ordered a call about it.
+    has_listed: AtomicBool,
     answers: AtomicU64,
     reached: Mutex<Vec<(Milestone, Instant)>>,
 }
@@ -119,6 +121,7 @@ impl ScriptedModel {
             // No message to the agent contains it.
             secret: format!("kept-{}", nonce.chars().rev().collect::<String>()),
             has_leaked: AtomicBool::new(false),
+            has_listed: AtomicBool::new(false),
             answers: AtomicU64::new(1),
             reached: Mutex::default(),
         }
@@ -132,6 +135,21 @@ impl ScriptedModel {
     /// Whether a request to the model contained the secret, which the session may not read.
     pub(crate) fn is_told(&self) -> bool {
         self.has_leaked.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request to the model named a file of the workspace that no message and no call had named.
+    pub(crate) fn is_shown_names(&self) -> bool {
+        self.has_listed.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a request carries that the agent was not asked for: the name of the file that the workspace has.
+    fn note_names(&self, body: &str) {
+        let is_unordered =
+            |probe: &&Probe| probe.feat == ProbeKind::Read && !matches!(probe.ordered(), Ordered::Call(_));
+        let mut there = self.probes.iter().filter(is_unordered);
+        if there.any(|probe| body.contains(&probe.mark)) {
+            self.has_listed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Stores the time at which a milestone was first reached.
@@ -163,10 +181,12 @@ impl ScriptedModel {
             return unknown();
         };
         self.reach(Milestone::ModelReached);
-        if String::from_utf8_lossy(body).contains(&self.secret) {
+        let body = String::from_utf8_lossy(body);
+        if body.contains(&self.secret) {
             self.has_leaked.store(true, Ordering::Relaxed);
         }
-        let (text, call) = self.next(format, &request, &String::from_utf8_lossy(body));
+        self.note_names(&body);
+        let (text, call) = self.next(format, &request, &body);
         let number = self.answers.fetch_add(1, Ordering::Relaxed);
         ScriptedAnswer { text, call, number }.encode(format, is_stream || request["stream"] == true)
     }

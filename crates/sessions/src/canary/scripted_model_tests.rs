@@ -102,6 +102,29 @@ fn l1_secret_in_a_model_request_is_detected() {
     assert!(play.is_told());
 }
 
+/// An agent that sends the tree of the workspace with a request has read it without asking.
+#[test]
+fn l1_names_of_files_in_a_model_request_are_detected() {
+    let (path, tools, say) = dialects().remove(0);
+    let ask = |play: &ScriptedModel, words: &str| {
+        let mut request = say(words);
+        request["tools"] = tools.clone();
+        post(play, path, &request)
+    };
+    for at in 0..2 {
+        let play = ScriptedModel::for_agent("n0nce");
+        let tree = format!("{} /workspace: {}", play.probes[at].words(), play.probes[1].mark);
+        ask(&play, &tree);
+        assert!(play.is_shown_names(), "with probe {at}");
+    }
+    // A call that the model ordered names the file, and so does everything after it.
+    let play = ScriptedModel::for_agent("n0nce");
+    assert!(ask(&play, &play.probes[1].words()).contains(&play.probes[1].mark));
+    ask(&play, &format!("{} {}", play.probes[1].words(), play.probes[1].mark));
+    ask(&play, &format!("{} {}", play.probes[0].words(), play.probes[0].mark));
+    assert!(!play.is_shown_names());
+}
+
 #[test]
 fn request_without_tools_gets_text_or_minimal_json() {
     let play = ScriptedModel::for_agent("n0nce");

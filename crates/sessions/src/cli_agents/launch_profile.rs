@@ -39,12 +39,21 @@ pub(super) struct LaunchSpec {
     pub(super) home: Home,
     pub(super) ground: WorkspaceRoots,
     pub(super) model: Option<String>,
-    pub(super) may_change: bool,
+    pub(super) access: WorkspaceAccess,
     pub(super) user: Option<u32>,
     /// Patterns of files that are hidden from every agent.
     pub(super) hide: Vec<String>,
     /// MCP servers that the daemon runs for the session.
     pub(super) servers: Vec<ServerEndpoint>,
+}
+
+/// What an agent may do with its workspace by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkspaceAccess {
+    /// The law can allow no call that reads or changes a file: the agent sees an empty folder.
+    None,
+    Read,
+    Change,
 }
 
 impl LaunchSpec {
@@ -74,7 +83,12 @@ impl LaunchSpec {
         let filled = profile.fill(&context);
         let unusable = |error: std::io::Error| format!("its home folder cannot be prepared ({error})");
         let home = self.session_dir.prepare_home(&filled.files, profile.keep()).map_err(unusable)?;
-        let workspace = workspace_of(self.home.root(), &self.ground).map_err(|refused| refused.sentence)?;
+        let workspace = match self.access {
+            WorkspaceAccess::None => self.session_dir.empty_workspace().map_err(unusable)?,
+            WorkspaceAccess::Read | WorkspaceAccess::Change => {
+                workspace_of(self.home.root(), &self.ground).map_err(|refused| refused.sentence)?
+            }
+        };
 
         let name = format!("cli-{}-{}", std::process::id(), self.number);
         let session = SandboxName::new(name).map_err(|error| error.to_string())?;
@@ -109,13 +123,18 @@ impl LaunchSpec {
     }
 
     /// The mount of the workspace. The law decides each call before it is executed, so changes go to the folder directly; where
-    /// the law can allow no change, the mount is read-only.
+    /// the law can allow no change, the mount is read-only, and where it can allow no call about files, it is empty: an agent can
+    /// send what it sees to its model without a call.
     ///
     /// Instruction files for agents of this kind are hidden, because their author could make the agent act without a request.
     fn workspace(&self, folder: PathBuf, hide: &[String]) -> WorkspaceMount {
-        let (source, freeze) = match self.may_change {
-            true => (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into()),
-            false => (WorkspaceSource::ReadOnly { folder }, Vec::new()),
+        let (source, freeze) = match self.access {
+            WorkspaceAccess::Change => {
+                (WorkspaceSource::Direct { folder }, AUTORUN_PATHS.map(str::to_owned).into())
+            }
+            WorkspaceAccess::Read | WorkspaceAccess::None => {
+                (WorkspaceSource::ReadOnly { folder }, Vec::new())
+            }
         };
         WorkspaceMount {
             target: WORKSPACE.into(),
@@ -134,6 +153,9 @@ impl LaunchSpec {
 
     /// The name of the instruction file at the root of the workspace, of whatever type. It is not opened.
     pub(super) fn instructions(&self, profile: &Profile) -> Option<String> {
+        if self.access == WorkspaceAccess::None {
+            return None;
+        }
         let workspace = workspace_of(self.home.root(), &self.ground).ok()?;
         let exists = |name: &&String| std::fs::symlink_metadata(workspace.join(name)).is_ok();
         profile.instructions().iter().find(exists).cloned()
@@ -165,5 +187,5 @@ impl LaunchSpec {
 }
 
 fn relay(name: &str, port: u16, socket: PathBuf) -> PortRelay {
-    PortRelay { name: name.to_owned(), port, socket, token: None }
+    PortRelay { name: name.to_owned(), port, socket }
 }

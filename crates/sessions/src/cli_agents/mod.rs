@@ -3,7 +3,8 @@
 //! An agent sees its workspace, its program, the home folder of its session ([`session_dir`]), and two or three ports on its
 //! loopback interface: the model proxy, which inserts the provider key; the egress proxy, which goes through the gate; and the MCP
 //! servers of its session, if it has any. It has no key, no environment variable of the daemon, and no other connection. If its
-//! mandate has no tool that changes files, its workspace is read-only.
+//! mandate has no tool that changes files, its workspace is read-only; where it has none that reads them either, it sees an empty
+//! folder.
 
 mod canary_target;
 mod clear_dir;
@@ -40,12 +41,15 @@ use tribune_tools::mcp::WRITE_TOOLS;
 use tribune_tools::mcp::{McpEndpoint, McpServers};
 
 pub use self::canary_target::CliTarget;
-use self::launch_profile::LaunchSpec;
+use self::launch_profile::{LaunchSpec, WorkspaceAccess};
 use self::process::SandboxedProcess;
 use self::process_count::SandboxProcessCounter;
 use self::session_dir::AgentSessionDir;
 pub use self::session_dir::forget_session;
 use crate::canary::{Milestone, ScriptedModel};
+
+/// Tools that read files of a workspace, beside those that change them.
+const READ_TOOLS: [&str; 2] = ["read", "search"];
 
 /// What [`CliAgents`] is made of.
 pub struct CliAgentsParts {
@@ -221,20 +225,25 @@ impl CliAgents {
         Ok(Some(model))
     }
 
-    /// The workspace of the session, and whether the law can allow any change there.
-    async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, bool), RuntimeError> {
+    /// The workspace of the session, and what the law can allow there.
+    async fn workspace(&self, session: &Handle) -> Result<(WorkspaceRoots, WorkspaceAccess), RuntimeError> {
         let key = session.key.to_string();
         let row = self.governance.storage.readers.read(move |reader| reader.session(&key)).await;
         let row = row.map_err(|error| RuntimeError::new(ErrorKind::Storage, error.to_string()))?;
         let agent = session.key.agent().clone();
         let mode = self.agents.agent(&agent).and_then(|agent| agent.mode);
-        let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), false)) };
+        let Some(row) = row else { return Ok((WorkspaceRoots::own(agent), WorkspaceAccess::None)) };
         let roots =
             WorkspaceRoots::new(agent, row.terms.workspace.as_deref().map(|folder| Path::new(folder).into()));
         let is_read_only = matches!(mode, Some(ApprovalMode::ApproveReads | ApprovalMode::DenyAll));
-        let may_change = !is_read_only
-            && WRITE_TOOLS.into_iter().any(|tool| self.governance.policy.gate.allows_tool(&row, tool));
-        Ok((roots, may_change))
+        let allows = |tool: &str| self.governance.policy.gate.allows_tool(&row, tool);
+        let changes = WRITE_TOOLS.into_iter().any(allows);
+        let access = match changes || READ_TOOLS.into_iter().any(allows) {
+            true if changes && !is_read_only => WorkspaceAccess::Change,
+            true => WorkspaceAccess::Read,
+            false => WorkspaceAccess::None,
+        };
+        Ok((roots, access))
     }
 
     /// Opens the sockets of an agent: those of its session, or isolated ones with the scripted model of a canary. Refuses when
@@ -286,9 +295,9 @@ impl Spawner for CliAgents {
         let failed = |what: String| RuntimeError::new(ErrorKind::NotStarted, what);
         let ResolvedAgent { profile, model, play } = self.resolve_agent(&session.key)?;
         let profile = profile.clone();
-        let (roots, may_change) = self.workspace(session).await?;
-        // The workspace of a canary is writable; otherwise the mount could stop a call that the gate lets pass.
-        let may_change = play.is_some() || may_change;
+        let (roots, access) = self.workspace(session).await?;
+        // The workspace of a canary is there and writable; otherwise the mount could stop a call that the gate lets pass.
+        let access = if play.is_some() { WorkspaceAccess::Change } else { access };
         let AgentSockets { sockets, user, servers } = self.open_sockets(session, play.as_ref())?;
         let spec = LaunchSpec {
             number: self.launches.fetch_add(1, Ordering::Relaxed),
@@ -297,7 +306,7 @@ impl Spawner for CliAgents {
             home: self.home.clone(),
             ground: roots,
             model,
-            may_change,
+            access,
             user,
             hide: self.hide.clone(),
             servers: servers.as_ref().map(|servers| servers.all.clone()).unwrap_or_default(),
@@ -307,7 +316,7 @@ impl Spawner for CliAgents {
             let conversation = spec.session_dir.conversation().filter(|id| filled.takes_up(id));
             let launch = spec.launch(&filled, &sockets, conversation.clone())?;
             let instructions = spec.instructions(&filled);
-            let baseline = may_change.then(|| spec.look()).transpose()?;
+            let baseline = (access == WorkspaceAccess::Change).then(|| spec.look()).transpose()?;
             // If the caller stops waiting, the child is dropped, which ends the sandbox.
             let child =
                 launcher.launch(&launch, ProgramStreams::piped()).map_err(|error| error.to_string())?;

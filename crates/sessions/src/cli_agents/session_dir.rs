@@ -59,6 +59,16 @@ impl AgentSessionDir {
         Ok(home)
     }
 
+    /// An empty folder, in place of a workspace that the agent may not see.
+    pub(super) fn empty_workspace(&self) -> io::Result<PathBuf> {
+        let folder = self.folder.join("no-workspace");
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        match DirBuilder::new().mode(0o755).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(folder),
+        }
+    }
+
     /// The stored id of the agent's last conversation.
     pub(super) fn conversation(&self) -> Option<String> {
         fs::read_to_string(self.folder.join("conversation")).ok().filter(|id| !id.is_empty())

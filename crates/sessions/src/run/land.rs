@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tribune_governance::gate::SandboxWrites;
 use tribune_records::ledger_payloads::WorkspaceRecord;
 use tribune_runtime::SessionKey;
 use tribune_tools::workspaces::{Held, Landed, Wish, Workspace};
@@ -34,6 +35,9 @@ impl Runs {
             .await
             .map_err(|barred| RunError::Barred(barred.code, barred.message))?;
         let verdict = Some(admission.entry());
+        let folder = planned.held.workspace().label.folder.clone();
+        let writes = SandboxWrites::Paths(&planned.paths);
+        governance.policy.out_of_turn.label_sandbox_writes(&key, &folder, writes, verdict).await?;
         let landing = tokio::task::spawn_blocking(move || {
             let landed = planned.land(admission).map_err(|error| (planned.held.mend(), error));
             (landed, planned.held)

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tribune_contract::ResourceLimits;
+use tribune_governance::gate::SandboxWrites;
 use tribune_governance::turn::DenialCode;
 use tribune_records::agents::RUN_AGENT;
 use tribune_records::agents::RUN_BACKEND;
@@ -133,6 +134,8 @@ pub struct RunLease {
     pub id: String,
     pub key: SessionKey,
     pub workspace: Option<Workspace>,
+    /// The folder that the program changes directly, if it does.
+    direct_folder: Option<PathBuf>,
     pub sockets: SessionSockets,
     /// The uid that the sandbox runs as, if it differs from the operator's.
     pub user: Option<u32>,
@@ -223,6 +226,7 @@ impl Runs {
             id,
             key,
             workspace,
+            direct_folder: (request.mode == Mode::Direct).then(|| folder.clone()),
             sockets,
             user: None,
             runs: Arc::clone(self),
@@ -266,6 +270,12 @@ impl Runs {
             let what = "holds Tribune's own home or is in it, with the operator's token: choose a folder of a project";
             return Err(RunError::Input(format!("`{shown}` {what}")));
         }
+        if let Some(home) =
+            tribune_contract::tribune_home_around(&found, |path| path.symlink_metadata().is_ok())
+        {
+            let what = "is a home of Tribune or lies in one, with its keys: choose a folder of a project";
+            return Err(RunError::Input(format!("`{shown}` {what} (`{}`)", home.display())));
+        }
         Ok(found)
     }
 
@@ -285,9 +295,19 @@ impl Runs {
         self.recover_workspaces().await
     }
 
-    /// Records the end of a run and closes its session.
-    async fn record_end(&self, key: &SessionKey, record: &RunRecord) -> Result<(), SessionError> {
-        self.sessions.governance().record_run(key, record).await?;
+    /// Records the end of a run and closes its session. What it wrote in a folder directly gets its labels.
+    async fn record_end(
+        &self,
+        key: &SessionKey,
+        direct_folder: Option<&Path>,
+        record: &RunRecord,
+    ) -> Result<(), SessionError> {
+        let governance = self.sessions.governance();
+        if let Some(folder) = direct_folder {
+            let out_of_turn = &governance.policy.out_of_turn;
+            out_of_turn.label_sandbox_writes(key, folder, SandboxWrites::Anywhere, None).await?;
+        }
+        governance.record_run(key, record).await?;
         self.sessions.close(key, CloseReason::Finished).await
     }
 
@@ -334,7 +354,7 @@ impl RunLease {
     /// Ends the run, and reports its changes.
     pub async fn ended(mut self, record: RunRecord) -> Result<RunSummary, RunError> {
         self.is_over = true;
-        self.runs.record_end(&self.key, &record).await?;
+        self.runs.record_end(&self.key, self.direct_folder.as_deref(), &record).await?;
         match &self.workspace {
             Some(workspace) => Ok(Runs::summarize(workspace).await),
             None => Ok(RunSummary::default()),
@@ -349,12 +369,13 @@ impl Drop for RunLease {
             return;
         }
         let (runs, key, workspace) = (Arc::clone(&self.runs), self.key.clone(), self.workspace.clone());
+        let direct_folder = self.direct_folder.clone();
         // Without a Tokio runtime the daemon is stopping, and recovery at the next start ends the run.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let work = runs.sessions.governance().background().clone();
         let ending = async move {
             let record = RunRecord::RunEnded { outcome: RunOutcome::Lost, code: None, signal: None };
-            if let Err(error) = runs.record_end(&key, &record).await {
+            if let Err(error) = runs.record_end(&key, direct_folder.as_deref(), &record).await {
                 // Recovery at the next start records it.
                 tracing::warn!(%error, session = %key, "the end of a run could not be recorded");
             }

@@ -1,19 +1,21 @@
 //! The actor of a session: one task that runs one command after the other, so that turns of a session never overlap.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tribune_governance::event_buffer::EventBuffer;
+use tribune_governance::storage_handles::StorageHandles;
 use tribune_runtime::{
-    AgentExecutedCall, AgentRuntime, CloseReason, ContentBlock, EventKind, Handle, PermissionOutcome,
-    ReportedOutcome, SessionMode, Speaker, StopReason, ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput,
-    Usage,
+    AgentExecutedCall, AgentRuntime, CloseReason, ContentBlock, EventKind, EventStream, Handle,
+    PermissionOutcome, ReportedOutcome, RuntimeError, RuntimeEvent, SessionMode, Speaker, StopReason,
+    ToolCall, ToolOutcome, ToolSpec, Toolbox, TurnInput, Usage,
 };
-use tribune_storage::store::Readers;
+use tribune_storage::store::StoreError;
 
 use super::error::SessionError;
 use super::lifecycle::Closing;
@@ -29,6 +31,8 @@ pub struct Session {
     mode: Mutex<SessionMode>,
     /// Set when closing is requested: queued turns are refused.
     closing: AtomicBool,
+    /// Why the end of a turn could not be recorded. The session is unloaded then.
+    failure: OnceLock<RuntimeError>,
 }
 
 /// A command for a session's actor. Large variants are heap-allocated, because every idle session preallocates a queue of these.
@@ -100,6 +104,7 @@ impl Session {
             running: Mutex::new(None),
             mode: Mutex::new(mode),
             closing: AtomicBool::new(false),
+            failure: OnceLock::new(),
         };
         (Arc::new(session), commands)
     }
@@ -128,6 +133,11 @@ impl Session {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    /// Why the stream of events ended before its turn did.
+    pub(super) fn failure(&self) -> Option<SessionError> {
+        self.failure.get().cloned().map(SessionError::from)
+    }
+
     /// Cancels the running turn. Returns `false` if there is none.
     pub(super) fn cancel(&self) -> bool {
         match &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -151,7 +161,7 @@ pub(super) struct Actor {
     /// Held while the session closes, so that no opening interleaves.
     pub(super) opening: Arc<tokio::sync::Mutex<()>>,
     pub(super) room: SessionLimit,
-    pub(super) readers: Readers,
+    pub(super) storage: StorageHandles,
     pub(super) draining: CancellationToken,
 }
 
@@ -168,7 +178,14 @@ pub(super) async fn run(actor: Actor, mut commands: mpsc::Receiver<Command>) {
             Some(Command::Run(run)) if !run.in_line.take() => {}
             Some(Command::Run(run)) => {
                 // Pinned on the heap, so that an idle session's task stays small.
-                let ended = Box::pin(actor.run_turn(*run)).await;
+                let ended = match Box::pin(actor.run_turn(*run)).await {
+                    TurnOutcome::Answered => None,
+                    TurnOutcome::Ended(answer, end) => Some((answer, end)),
+                    TurnOutcome::Unrecorded => {
+                        refuse(&actor, &mut commands, unrecorded);
+                        return;
+                    }
+                };
                 let finished = Closing { reason: CloseReason::Finished, unused_since: None };
                 let is_closed = actor.session.mode() == SessionMode::Oneshot
                     && close_session(&actor, &mut commands, &finished).await.is_ok();
@@ -199,6 +216,10 @@ fn closed(actor: &Actor) -> SessionError {
     SessionError::Closed(actor.session.handle.key.to_string())
 }
 
+fn unrecorded(actor: &Actor) -> SessionError {
+    actor.session.failure().unwrap_or(SessionError::Draining)
+}
+
 /// Closes the session and its queue.
 async fn close_session(
     actor: &Actor,
@@ -210,13 +231,13 @@ async fn close_session(
         // `last_activity` does not know queued turns, which are not recorded yet; so the queue must be empty too.
         let key = &actor.session.handle.key;
         let name = key.as_str().to_owned();
-        let row = actor.readers.read(move |reader| reader.session(&name)).await?;
+        let row = actor.storage.readers.read(move |reader| reader.session(&name)).await?;
         if !commands.is_empty() || row.is_some_and(|row| closing.is_too_early(&row)) {
             return Err(SessionError::InUse(key.to_string()));
         }
     }
     actor.close(closing.reason).await?;
-    actor.room.leave(actor.session.handle.key.agent());
+    actor.room.leave(&actor.session.handle.key);
     refuse(actor, commands, closed);
     Ok(())
 }
@@ -237,9 +258,8 @@ impl Actor {
         Ok(self.runtime.close(&self.session.handle, reason).await?)
     }
 
-    /// Runs one turn to its end, also without listeners. For a oneshot session the reply channel is returned with the result, so
-    /// that the caller is answered after the session is closed.
-    async fn run_turn(&self, run: Run) -> Option<(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd)> {
+    /// Runs one turn to its end, also without listeners.
+    async fn run_turn(&self, run: Run) -> TurnOutcome {
         let Run { content, speaker, stored_as, accepted, ended, in_line: _ } = run;
         let cancel = CancellationToken::new();
         self.session.set_running(Some(cancel.clone()));
@@ -248,7 +268,7 @@ impl Actor {
         if self.session.is_closing() {
             self.session.set_running(None);
             drop(accepted.send(Err(closed(self))));
-            return None;
+            return TurnOutcome::Answered;
         }
         let input = TurnInput {
             content,
@@ -257,7 +277,7 @@ impl Actor {
             system: String::new(),
             injected_messages: Vec::new(),
             tools: Arc::new(NoTools),
-            cancel,
+            cancel: cancel.clone(),
         };
         let (mut accepted, mut ended) = (Some(accepted), Some(ended));
         let mut end = TurnEnd {
@@ -266,13 +286,14 @@ impl Actor {
             usage: Usage::default(),
             last_seq: 0,
         };
-        let mut failure = None;
+        let (mut failure, mut is_done) = (None, false);
         let mut events = self.runtime.run_turn(&self.session.handle, input);
-        while let Some(event) = events.next().await {
+        let mut unrecordable = std::pin::pin!(self.storage.ledger.wait_failed());
+        while let Some(event) = next_event(&mut events, unrecordable.as_mut()).await {
             let event = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    failure = Some(SessionError::from(error));
+                    failure = Some(error);
                     break;
                 }
             };
@@ -292,6 +313,7 @@ impl Actor {
                 }
                 EventKind::Done { stop_reason } => {
                     end.stop_reason = *stop_reason;
+                    is_done = true;
                     // Before the end is published: a client that sees it may request the next turn at once.
                     self.session.set_running(None);
                     self.session.feed.publish(&event);
@@ -306,17 +328,60 @@ impl Actor {
             }
             self.session.feed.publish(&event);
         }
+        if failure.is_some() {
+            // What is dropped in the middle of its work stops too.
+            cancel.cancel();
+        }
         drop(events);
         self.session.set_running(None);
-        let Some(error) = failure else { return ended.map(|ended| (ended, end)) };
-        tracing::error!(session = %self.session.handle.key, code = error.code(), "the end of a turn could not be recorded");
-        match (accepted, ended) {
-            (Some(accepted), _) => drop(accepted.send(Err(error))),
-            (None, Some(ended)) => drop(ended.send(Err(error))),
-            (None, None) => {}
-        }
-        None
+        let Some(error) = failure.filter(|_| !is_done) else {
+            return ended.map_or(TurnOutcome::Answered, |ended| TurnOutcome::Ended(ended, end));
+        };
+        self.answer_failed(error, accepted, ended)
     }
+
+    /// Answers the caller of a turn whose end could not be recorded.
+    fn answer_failed(
+        &self,
+        error: RuntimeError,
+        accepted: Option<oneshot::Sender<Result<Accepted, SessionError>>>,
+        ended: Option<oneshot::Sender<Result<TurnEnd, SessionError>>>,
+    ) -> TurnOutcome {
+        tracing::error!(session = %self.session.handle.key, code = error.code(), "the end of a turn could not be recorded");
+        if let Some(accepted) = accepted {
+            // Nothing of the turn was shown, and the session goes on.
+            let _ = accepted.send(Err(error.into()));
+            return TurnOutcome::Answered;
+        }
+        // Before the answer: a client that has it can read the state of the session at once.
+        let _ = self.session.failure.set(error.clone());
+        if let Some(ended) = ended {
+            let _ = ended.send(Err(error.into()));
+        }
+        TurnOutcome::Unrecorded
+    }
+}
+
+/// The next event of a turn. Fails when nothing can be recorded any more, whatever the turn waits for.
+async fn next_event(
+    events: &mut EventStream,
+    unrecordable: Pin<&mut impl Future<Output = StoreError>>,
+) -> Option<Result<RuntimeEvent, RuntimeError>> {
+    tokio::select! {
+        biased;
+        event = events.next() => event,
+        error = unrecordable => Some(Err(error.into())),
+    }
+}
+
+/// How a turn was left.
+enum TurnOutcome {
+    /// Its caller has its answer.
+    Answered,
+    /// The caller of a oneshot session is answered after the session is closed.
+    Ended(oneshot::Sender<Result<TurnEnd, SessionError>>, TurnEnd),
+    /// Its beginning was shown and its end cannot be recorded: the session is unloaded, and its next writer recovers it.
+    Unrecorded,
 }
 
 /// An empty toolbox, for a runtime that gets its tools elsewhere or gets none.

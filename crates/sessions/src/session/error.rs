@@ -33,6 +33,14 @@ pub enum SessionError {
         "you have {0} sessions open, which is the limit for an unregistered caller: close some, or have the operator add you to the roster"
     )]
     TooManyOfOneCaller(usize),
+    #[error(
+        "agents that act by themselves have {0} sessions open, which is the limit for all of them: close some, or raise sessions.maxOpen"
+    )]
+    TooManyOfAgents(usize),
+    #[error(
+        "callers other than the operator have {0} sessions open, which is the limit for all of them: close some, or raise sessions.maxOpen"
+    )]
+    TooManyBesideOperator(usize),
     #[error("there is no agent `{0}`: add it with `tribune agents add {0}`")]
     UnknownAgent(String),
     #[error("there is no backend `{0}`: this build has {1}")]
@@ -70,7 +78,11 @@ impl SessionError {
             Self::Busy(..) | Self::InUse(_) => "busy",
             Self::Reopened(_) => "conflict",
             Self::Draining => "draining",
-            Self::TooMany(_) | Self::TooManyAnonymous(_) | Self::TooManyOfOneCaller(_) => "too_many_sessions",
+            Self::TooMany(_)
+            | Self::TooManyAnonymous(_)
+            | Self::TooManyOfOneCaller(_)
+            | Self::TooManyOfAgents(_)
+            | Self::TooManyBesideOperator(_) => "too_many_sessions",
             Self::UnknownAgent(_) => "unknown_agent",
             Self::UnknownBackend(..) => "unknown_backend",
             Self::Ahead { .. } => "ahead",

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::oneshot;
 use tribune_ledger::Cid;
-use tribune_records::agents::RUN_BACKEND;
+use tribune_records::agents::{PrincipalTier, RUN_BACKEND};
 use tribune_runtime::{CloseReason, Handle, SessionInput, SessionKey, SessionState};
 use tribune_storage::store::SessionRow;
 
@@ -89,8 +89,9 @@ impl SessionManager {
             // An earlier `forget` is completed first, so that it does not shred the new conversation.
             shared.governance.finish_forgetting(&handle(&input.key, row)).await?;
         }
+        let tier = PrincipalTier::of_session(input.agent().as_str(), input.terms.pubkey.as_deref());
         let slot = match is_new {
-            true => Some(shared.room.take(input.agent(), if_full)?),
+            true => Some(shared.room.take(&input.key, tier, if_full)?),
             false => None,
         };
         let (key, mode) = (input.key.clone(), input.terms.mode);
@@ -158,7 +159,7 @@ impl SessionManager {
             Some(runtime) => runtime.close(&handle, closing.reason).await?,
             None => self.shared.governance.close_session(&handle, closing.reason).await?,
         }
-        self.shared.room.leave(key.agent());
+        self.shared.room.leave(key);
         Ok(())
     }
 
@@ -195,8 +196,8 @@ impl SessionManager {
                 return Ok(session.feed.head());
             }
             let row = sessions.row(&key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
-            if row.state == SessionState::Closed {
-                return sessions.newest_of_closed(row.id).await;
+            if row.state == SessionState::Closed || sessions.failure().is_some() {
+                return sessions.newest_stored(row.id).await;
             }
             let journal = sessions.shared.governance.session_writer(&handle(&key, row)).await?;
             let newest = journal.lock().await.next_event() - 1;
@@ -205,8 +206,8 @@ impl SessionManager {
         .await
     }
 
-    /// The sequence number of the newest stored event of a closed session.
-    pub(super) async fn newest_of_closed(&self, session_id: String) -> Result<u64, SessionError> {
+    /// The sequence number of the newest stored event of a session to which nothing is written.
+    async fn newest_stored(&self, session_id: String) -> Result<u64, SessionError> {
         let vault = Arc::clone(self.vault());
         let read = tokio::task::spawn_blocking(move || vault.newest_event(&session_id)).await;
         Ok(read.map_err(|_| SessionError::Draining)??)

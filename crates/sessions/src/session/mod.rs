@@ -30,7 +30,7 @@ use tribune_runtime::{
     AgentRuntime, ContentBlock, ErrorKind, Handle, SessionInput, SessionKey, SessionMode, SessionState,
     SessionTerms, Speaker,
 };
-use tribune_storage::store::{SessionFilter, SessionRow};
+use tribune_storage::store::{SessionFilter, SessionRow, StoreError};
 use tribune_storage::vault::Vault;
 use tribune_tools::ScheduleFile;
 
@@ -202,8 +202,8 @@ impl SessionManager {
     ) {
         let opening = Arc::clone(self.opening(&session.handle().key));
         let draining = self.shared.draining.clone();
-        let (room, readers) = (self.shared.room.clone(), self.shared.governance.storage.readers.clone());
-        let actor = Actor { session: Arc::clone(&session), runtime, opening, room, readers, draining };
+        let (room, storage) = (self.shared.room.clone(), self.shared.governance.storage.clone());
+        let actor = Actor { session: Arc::clone(&session), runtime, opening, room, storage, draining };
         let shared = Arc::downgrade(&self.shared);
         self.shared.tasks.spawn(async move {
             actor::run(actor, commands).await;
@@ -312,11 +312,21 @@ impl SessionManager {
 
     /// Cancels the session's running turn. Returns `false` if none is running.
     pub async fn cancel(&self, key: &SessionKey) -> Result<bool, SessionError> {
-        if let Some(session) = self.loaded(key) {
-            return Ok(session.cancel());
+        if self.loaded(key).is_some_and(|session| session.cancel()) {
+            return Ok(true);
         }
         // A session that is not loaded runs nothing, but must exist.
-        self.row(key).await?.map(|_| false).ok_or_else(|| SessionError::NotFound(key.to_string()))
+        let row = self.row(key).await?.ok_or_else(|| SessionError::NotFound(key.to_string()))?;
+        match self.failure() {
+            // Its turn has ended, but not on record.
+            Some(why) if row.state == SessionState::Running => Err(StoreError::ReadOnly(why).into()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Why nothing can be recorded any more, if that is so. The turns that ran then have ended without a record of it.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.governance.storage.ledger.failure()
     }
 
     /// Whether a turn of the session is running, and the sequence number of the session's newest event.

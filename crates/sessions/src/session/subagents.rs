@@ -106,7 +106,7 @@ impl SessionManager {
         let tools = tools.map(<[String]>::to_vec).or(row.inherited.tools);
         Ok(SessionInput {
             key,
-            terms: SessionTerms { mode: SessionMode::Oneshot, pubkey: None, ..row.terms },
+            terms: SessionTerms { mode: SessionMode::Oneshot, ..row.terms },
             opened_by: parent.to_string(),
             lineage: Some(Lineage { parent: parent.clone(), tools }),
         })

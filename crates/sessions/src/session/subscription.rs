@@ -79,6 +79,10 @@ impl SessionManager {
             SessionState::Idle | SessionState::Running | SessionState::Cancelled => {
                 match self.session(key).await {
                     Ok(session) => Some(session),
+                    // Nothing can be recorded any more; what was recorded until then can be read.
+                    Err(SessionError::Store(_) | SessionError::Runtime(_)) if self.failure().is_some() => {
+                        None
+                    }
                     // It was closed in between, or its backend or mandate is gone; its stored events can still be read.
                     Err(error) if matches!(error, SessionError::Closed(_)) || error.is_unserved() => None,
                     Err(error) => return Err(error),
@@ -118,7 +122,7 @@ impl Subscription {
     }
 
     /// Returns at most `limit` events, fewer if they are large. Waits for the first one; an empty list means that the stream has
-    /// ended.
+    /// ended. Fails at its end if the stream ended before its turn did.
     pub async fn next(&mut self, limit: usize) -> Result<Vec<StoredEvent>, SessionError> {
         loop {
             // A closed session has no event buffer: its stored events are all.
@@ -140,7 +144,8 @@ impl Subscription {
                 _ => false,
             };
             if !more {
-                return Ok(Vec::new());
+                let failure = self.session.as_ref().and_then(|session| session.failure());
+                return failure.map_or(Ok(Vec::new()), Err);
             }
         }
     }

@@ -35,7 +35,7 @@ pub use readers::Readers;
 pub use rows::StoredEntry;
 use rusqlite::{Connection, OptionalExtension as _};
 pub use sequencer::Appended;
-pub use session_queries::{RecentSession, SessionFilter};
+pub use session_queries::{OpenSession, RecentSession, SessionFilter};
 pub use session_views::{Heartbeat, MessageRow, OpenWork, SessionRow, TurnRow};
 use tribune_ledger::key_change::KeyChange;
 use tribune_ledger::{Checkpoint, NoteSigner as _, VerifierKey};

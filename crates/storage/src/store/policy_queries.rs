@@ -9,7 +9,7 @@ use tribune_records::approval::grant::Granted;
 use tribune_records::approval::record::{ApprovalState, CallRunner};
 
 use super::error::StoreError;
-use super::policy_views::{ApprovalRow, FROZEN};
+use super::policy_views::{ApprovalRow, FROZEN, LIFTED};
 use super::reader::Reader;
 use super::rows;
 use super::rows::StoredEntry;
@@ -75,6 +75,20 @@ impl Reader {
     pub fn approval_of_call(&self, call: &str) -> Result<Option<ApprovalRow>, StoreError> {
         let query = format!("SELECT {APPROVAL} FROM approvals WHERE call = ?1 ORDER BY idx DESC LIMIT 1");
         self.one(&query, [call], approval)
+    }
+
+    /// The newest denials of persons that the owners of their sessions have not lifted since, oldest first.
+    pub fn denials(&self, limit: usize) -> Result<Vec<ApprovalRow>, StoreError> {
+        let query = format!(
+            "SELECT {APPROVAL} FROM approvals
+             WHERE state = ?1
+             AND decided_at > coalesce((SELECT at FROM switches WHERE name = ?2 || approvals.session_key), '')
+             ORDER BY idx DESC LIMIT ?3"
+        );
+        let state = ApprovalState::Denied.as_str();
+        let mut denied = self.all(&query, params![state, LIFTED, limit as u64], approval)?;
+        denied.reverse();
+        Ok(denied)
     }
 
     /// The newest approvals of parked calls that the agent executes itself.

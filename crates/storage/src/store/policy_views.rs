@@ -29,6 +29,9 @@ pub(super) const TABLES: [(&str, &str, &str); 5] = [
 /// The name of the freeze switch, which stops every turn and call.
 pub(super) const FROZEN: &str = "frozen";
 
+/// The prefix of the switch of a session whose denials were lifted; the key of the session follows.
+pub(super) const LIFTED: &str = "lifted:";
+
 /// An approval, derived from the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRow {
@@ -60,8 +63,11 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
             "UPDATE grants SET revoked_by = ?2, revoked_at = ?3 WHERE id = ?1 AND revoked_at IS NULL",
             params![id, by, view.at()],
         ),
-        ApprovalRecord::Frozen { by } => view.switched(true, &by),
-        ApprovalRecord::Resumed { by } => view.switched(false, &by),
+        ApprovalRecord::DenialsLifted { session } => {
+            view.switched(&format!("{LIFTED}{session}"), true, &entry.actor)
+        }
+        ApprovalRecord::Frozen { by } => view.switched(FROZEN, true, &by),
+        ApprovalRecord::Resumed { by } => view.switched(FROZEN, false, &by),
     }
 }
 
@@ -216,11 +222,11 @@ impl PolicyView<'_> {
         )
     }
 
-    fn switched(&self, is_on: bool, by: &str) -> rusqlite::Result<()> {
+    fn switched(&self, name: &str, is_on: bool, by: &str) -> rusqlite::Result<()> {
         self.run(
             "INSERT INTO switches (name, is_on, by, at) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (name) DO UPDATE SET is_on = ?2, by = ?3, at = ?4",
-            params![FROZEN, is_on, by, self.at()],
+            params![name, is_on, by, self.at()],
         )
     }
 }

@@ -25,6 +25,15 @@ pub struct SessionFilter {
     pub after: Option<String>,
 }
 
+/// A session that is not closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenSession {
+    pub key: String,
+    pub agent: String,
+    /// The key or pass that its opener proved.
+    pub credential: Option<String>,
+}
+
 /// Which sessions to list by their last activity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecentSession {
@@ -85,13 +94,11 @@ impl Reader {
         )
     }
 
-    /// The number of sessions that are not closed, by agent.
-    pub fn open_sessions(&self) -> Result<Vec<(String, usize)>, StoreError> {
-        self.all(
-            "SELECT agent_id, count(*) FROM sessions WHERE state <> 'closed' GROUP BY agent_id",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )
+    /// The sessions that are not closed.
+    pub fn open_sessions(&self) -> Result<Vec<OpenSession>, StoreError> {
+        self.all("SELECT session_key, agent_id, pubkey FROM sessions WHERE state <> 'closed'", [], |row| {
+            Ok(OpenSession { key: row.get(0)?, agent: row.get(1)?, credential: row.get(2)? })
+        })
     }
 
     /// The newest turns of a session, oldest first, at most `limit`.

@@ -9,10 +9,11 @@ use tribune_constitution::Labels;
 use tribune_ledger::EntryQuality;
 use tribune_ledger::commitment::Commitment;
 use tribune_ledger::entry::EntryText;
+use tribune_records::agents::PrincipalTier;
 use tribune_records::approval::record::CallRunner;
 use tribune_records::ledger_payloads::{
     EGRESS_ENTITIES, EgressRecord, Lifecycle, MailboxRecord, ProxyRecord, ToolCallRecord, ToolResultRecord,
-    Turn, TurnPhase,
+    Turn, TurnPhase, WORKSPACE_ENTITIES, WorkspaceRecord,
 };
 use tribune_records::session_opening::{InheritedLimits, SessionOpeningRecord};
 use tribune_records::workspace_roots::WorkspaceRoots;
@@ -51,6 +52,9 @@ pub(super) fn apply(connection: &Connection, index: u64, entry: &EntryText) -> r
         EntryQuality::Approval => policy_views::apply(connection, index, entry),
         EntryQuality::Delivery if entry.entity_id.starts_with(EGRESS_ENTITIES) => {
             view.read(SessionView::egressed)
+        }
+        EntryQuality::Delivery if entry.entity_id.starts_with(WORKSPACE_ENTITIES) => {
+            view.read(SessionView::landed)
         }
         EntryQuality::Delivery => view.read(SessionView::proxied),
         EntryQuality::Change => spend_views::apply(connection, entry),
@@ -265,6 +269,17 @@ impl SessionView<'_> {
         }
     }
 
+    /// Changes of a sandbox get its labels in the folder that they land in.
+    fn landed(&self, record: WorkspaceRecord) -> rusqlite::Result<()> {
+        match record {
+            WorkspaceRecord::Labelled { wrote } => policy_views::label(self.connection, self.entry, &wrote),
+            WorkspaceRecord::Landed { .. }
+            | WorkspaceRecord::LandingFailed { .. }
+            | WorkspaceRecord::LandingInterrupted { .. }
+            | WorkspaceRecord::Discarded { .. } => Ok(()),
+        }
+    }
+
     fn egressed(&self, record: EgressRecord) -> rusqlite::Result<()> {
         match record {
             EgressRecord::Refused { .. } => Ok(()),
@@ -370,6 +385,11 @@ impl SessionRow {
     /// Its workspace roots, as a session of this agent.
     pub fn ground(&self, agent: &AgentId) -> WorkspaceRoots {
         WorkspaceRoots::of_terms(agent.clone(), &self.terms)
+    }
+
+    /// The class of the principal that opened it.
+    pub fn tier(&self) -> PrincipalTier {
+        PrincipalTier::of_session(&self.agent_id, self.terms.pubkey.as_deref())
     }
 
     /// Its own mandate, then those of its parent agents.

@@ -287,6 +287,11 @@ impl LedgerWriter {
         self.failure.get().cloned().or_else(|| self.wal.failure())
     }
 
+    /// Waits until nothing can be recorded any more, in the ledger or in the vault. Returns why.
+    pub async fn wait_failed(&self) -> StoreError {
+        self.wal.wait_failed().await
+    }
+
     fn closed(&self) -> StoreError {
         self.failure.get().map_or_else(|| self.wal.refusal(), |why| StoreError::ReadOnly(why.clone()))
     }

@@ -459,6 +459,12 @@ impl Wal {
         self.0.marks.fail();
     }
 
+    /// Waits until the WAL has failed. Returns the error that every record gets from then on.
+    pub(crate) async fn wait_failed(&self) -> StoreError {
+        self.0.marks.wait_failed().await;
+        self.refusal()
+    }
+
     /// The error for a record that is not accepted: why the WAL failed, or that it is closed.
     pub(crate) fn refusal(&self) -> StoreError {
         self.0.failure.get().cloned().map_or(StoreError::Closed, StoreError::from)

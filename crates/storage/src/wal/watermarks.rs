@@ -18,6 +18,8 @@ pub(super) struct Watermarks {
     moved: Condvar,
     /// Wakes waiters in an async runtime, only when `durable` rises or the WAL fails.
     completion: Notify,
+    /// Wakes those that wait for the WAL to fail.
+    failure: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -156,6 +158,21 @@ impl Watermarks {
     pub(super) fn fail(&self) {
         self.update(|state| state.failed = true);
         self.completion.notify_waiters();
+        self.failure.notify_waiters();
+    }
+
+    /// Completes when the WAL has failed.
+    pub(super) async fn wait_failed(&self) {
+        loop {
+            let failure = self.failure.notified();
+            tokio::pin!(failure);
+            // From here on no notification is missed.
+            failure.as_mut().enable();
+            if self.lock().failed {
+                return;
+            }
+            failure.await;
+        }
     }
 
     pub(super) fn wait_durable(&self, number: u64) -> bool {

@@ -23,7 +23,21 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Starts commands. When the future of a launch completes or is dropped, every process that it started is gone.
 #[async_trait]
 pub trait Launcher: Send + Sync {
+    /// Which files of this machine its commands see.
+    fn view(&self) -> FileView;
+
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError>;
+}
+
+/// Which files of this machine a command sees, and by which names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileView {
+    /// The workspace as `/workspace`, additional folders by their own names, and the system's programs.
+    Sandbox,
+    /// The folders of the session by their own names, and the system's programs.
+    SandboxInPlace,
+    /// Everything.
+    Host,
 }
 
 /// A command to start.
@@ -72,6 +86,8 @@ pub struct Exited {
     pub read_only: Vec<String>,
     /// Folders of the workspace that appeared empty, because too many names in them are hidden; `.` is the workspace itself.
     pub emptied: Vec<String>,
+    /// What was found and moved at its end, in sentences: autorun files that the command made.
+    pub quarantined: Vec<String>,
 }
 
 /// How a command ended.

@@ -3,9 +3,11 @@
 //! The tool decides what runs, with which environment and for how long; a [`Launcher`] decides how. Without a launcher
 //! nothing runs, because a command can do whatever its user can.
 
-mod executable;
+mod bound_files;
+mod command_view;
 mod launch;
 mod sandboxed;
+mod tree_stamp;
 mod unsandboxed;
 
 use std::os::fd::OwnedFd;
@@ -13,9 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use executable::resolve;
+pub(crate) use bound_files::{WithTree, bind_command};
+pub(crate) use command_view::CommandView;
 pub use launch::watched;
-pub use launch::{Captured, Ended, Exited, Folder, Launch, LaunchError, Launcher, Limits};
+pub use launch::{Captured, Ended, Exited, FileView, Folder, Launch, LaunchError, Launcher, Limits};
 pub use sandboxed::SandboxedLauncher;
 use serde_json::{Value, json};
 use tribune_records::exec::EXEC;
@@ -211,6 +214,9 @@ pub(super) async fn run(
     }
     let mut output = format!("{}{}", output("stdout", &exited.stdout), output("stderr", &exited.stderr));
     output.push_str(&protected(&exited.read_only, &exited.emptied));
+    for sentence in &exited.quarantined {
+        output.push_str(&format!("[{sentence}]\n"));
+    }
     let ended = |code: ToolErrorCode, how: String| {
         Err(ToolError::new(code, format!("the command and everything it started were ended{how}\n{output}")))
     };
@@ -253,6 +259,11 @@ const fn exit(ended: &Ended) -> ExitStatus {
             ExitStatus::Signal(KILL)
         }
     }
+}
+
+/// Tells the operator what a sandbox made in a folder of the host.
+pub(crate) fn warn(sentence: &str) {
+    tracing::warn!("{sentence}");
 }
 
 /// Says which folders were read-only or empty as a whole.

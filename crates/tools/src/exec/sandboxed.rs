@@ -17,13 +17,15 @@ use tribune_contract::{
 use tribune_egress::proxy_env::{EGRESS_PORT, proxy_variables};
 use tribune_records::exec::WORKSPACE;
 use tribune_records::ledger_payloads::SandboxRecord;
+use tribune_sandbox::workspace::AutorunGuard;
 use tribune_sandbox::{InstanceId, ProgramStreams};
 
 use crate::disk_quota::Quota;
 
 use super::launch::{
-    Captured, Ended, Exited, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
+    Captured, Ended, Exited, FileView, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
 };
+use super::warn;
 
 /// How much longer than its time limit a command is waited for: the sandbox enforces the limit itself.
 const GRACE: Duration = Duration::from_secs(10);
@@ -94,7 +96,7 @@ impl SandboxedLauncher {
         if let (SandboxMode::Full, Some(egress)) = (self.mode, &launch.egress) {
             profile.env.extend(proxy_variables(&egress.allowlist));
             let (name, socket) = ("egress".to_owned(), egress.sockets.egress());
-            profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket, token: None }];
+            profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket }];
             if let Some(user) = egress.user {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
@@ -107,17 +109,30 @@ impl SandboxedLauncher {
 
 #[async_trait]
 impl Launcher for SandboxedLauncher {
+    fn view(&self) -> FileView {
+        match self.mode {
+            SandboxMode::Full => FileView::Sandbox,
+            SandboxMode::Landlock => FileView::SandboxInPlace,
+        }
+    }
+
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let (profile, launcher) = (self.profile(&launch)?, self.launcher.clone());
         let limits = profile.limits.clone();
         let additional_directories = launch.cwd.additional_directories.iter().map(Path::new);
         let folders = std::iter::once(launch.cwd.workspace.as_path()).chain(additional_directories);
-        let mut quota = Quota::of_folders(folders, self.max_bytes);
-        // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
-        let starting =
-            tokio::task::spawn_blocking(move || launcher.launch(&profile, ProgramStreams::captured()));
+        let mut quota = Quota::of_folders(folders.clone(), self.max_bytes);
+        let folders: Vec<PathBuf> = folders.map(Path::to_owned).collect();
+        let starting = tokio::task::spawn_blocking(move || {
+            let guard = AutorunGuard::new(folders, warn).map_err(|error| error.to_string())?;
+            let child =
+                launcher.launch(&profile, ProgramStreams::captured()).map_err(|error| error.to_string())?;
+            Ok::<_, String>((guard, child))
+        });
         let started = starting.await.map_err(|error| LaunchError::Failed(error.into()))?;
-        let mut child = started.map_err(|error| LaunchError::Sandbox(error.to_string()))?;
+        // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind. It is dropped before the
+        // guard, which looks for what it made.
+        let (guard, mut child) = started.map_err(LaunchError::Sandbox)?;
 
         let sandbox = held(self.mode, child.started(), &limits);
         let (read_only, emptied) = (child.started().read_only.clone(), child.started().emptied.clone());
@@ -156,9 +171,10 @@ impl Launcher for SandboxedLauncher {
             if is_ended {
                 child.kill();
             }
-            child.wait()
+            let exit = child.wait();
+            (exit, guard.finish())
         });
-        let exit = ending.await.map_err(|error| LaunchError::Failed(error.into()))?;
+        let (exit, quarantined) = ending.await.map_err(|error| LaunchError::Failed(error.into()))?;
         let ended = match (over, exit.map_err(LaunchError::Failed)?) {
             (Over::TooMuch(why), _) => Ended::OverQuota(why),
             (Over::Unwanted, _) => Ended::Unwanted,
@@ -167,7 +183,7 @@ impl Launcher for SandboxedLauncher {
             (Over::ByItself, ProgramExit::Code { code }) => Ended::Code(code),
             (Over::ByItself, ProgramExit::Signal { signal }) => Ended::Signal(signal),
         };
-        Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied })
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied, quarantined })
     }
 }
 

@@ -20,7 +20,7 @@ use tribune_records::ledger_payloads::SandboxRecord;
 use tribune_sandbox::unsandboxed;
 
 use super::launch::{
-    Captured, Ended, Exited, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
+    Captured, Ended, Exited, FileView, Launch, LaunchError, Launcher, OutputPipe, Over, capture, watched,
 };
 
 /// How long the kernel may take to reap a killed process.
@@ -32,6 +32,10 @@ pub struct UnsandboxedLauncher;
 
 #[async_trait]
 impl Launcher for UnsandboxedLauncher {
+    fn view(&self) -> FileView {
+        FileView::Host
+    }
+
     async fn launch(&self, launch: Launch) -> Result<Exited, LaunchError> {
         let limits = launch.limits;
         let (mut stdout, mut stderr) =
@@ -72,7 +76,8 @@ impl Launcher for UnsandboxedLauncher {
             limits: [("wallMs".to_owned(), wall_ms)].into(),
             masked: 0,
         };
-        Ok(Exited { ended, stdout, stderr, sandbox, read_only: Vec::new(), emptied: Vec::new() })
+        let (read_only, emptied, quarantined) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Exited { ended, stdout, stderr, sandbox, read_only, emptied, quarantined })
     }
 }
 

@@ -60,7 +60,7 @@ impl Site {
         if let Some(egress) = egress {
             profile.env.extend(proxy_variables(&egress.allowlist));
             let (name, socket) = ("egress".to_owned(), egress.sockets.egress());
-            profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket, token: None }];
+            profile.relays = vec![PortRelay { name, port: EGRESS_PORT, socket }];
             if let Some(user) = egress.user {
                 profile.runs_as = RunsAs::User { uid: user, gid: user };
             }
@@ -138,9 +138,13 @@ impl Site {
     fn shown(&self, file: &Path) -> Result<PathBuf, String> {
         let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let home = self.home.canonicalize().unwrap_or_else(|_| self.home.clone());
-        if real.starts_with(&home) || tribune_contract::is_system_path(&real) {
+        let exists = |path: &Path| path.symlink_metadata().is_ok();
+        if real.starts_with(&home)
+            || tribune_contract::is_system_path(&real)
+            || tribune_contract::tribune_home_around(&real, exists).is_some()
+        {
             let what =
-                "its program lies in Tribune's own home or in the running system, which sandboxes cannot see";
+                "its program lies in a home of Tribune or in the running system, which sandboxes cannot see";
             return Err(what.to_owned());
         }
         // Hidden names of the workspace, and the state folder, must not become visible by another path.
@@ -285,9 +289,9 @@ mod tests {
         std::os::unix::fs::symlink(machine.at("home/keys/key"), machine.at("plain/bin/linked")).unwrap();
         for file in ["home/keys/key", "plain/keys/key", "plain/bin/linked"] {
             let refused = machine.profile("/bin/sh", &[machine.text(file)]).unwrap_err();
-            assert!(refused.contains("Tribune's own home"), "{file}: {refused}");
+            assert!(refused.contains("a home of Tribune"), "{file}: {refused}");
             let refused = machine.profile(&machine.text(file), &[]).unwrap_err();
-            assert!(refused.contains("Tribune's own home"), "{file}: {refused}");
+            assert!(refused.contains("a home of Tribune"), "{file}: {refused}");
         }
     }
 

@@ -11,11 +11,12 @@ mod client;
 mod http_endpoint;
 mod launch_profile;
 mod server;
+mod server_code;
 mod server_spec;
 mod tools;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub use self::server_spec::ServerSpec;
 
 use tribune_config::{Config, Sandbox};
 use tribune_egress::SessionSocketService;
-use tribune_governance::gate::{Gate, PolicyContext};
+use tribune_governance::gate::{Admission, Gate, PolicyContext};
 use tribune_governance::turn::OutOfTurn;
 use tribune_records::ledger_payloads::McpRecord;
 use tribune_records::outcome::{ToolError, ToolErrorCode};
@@ -45,6 +46,7 @@ use self::client::Fault;
 use self::http_endpoint::ExposedTool;
 use self::launch_profile::Site;
 use self::server::{Server, ServerHost, short};
+use self::server_code::{CodeFiles, KnownCode};
 use self::server_spec::{MAX_SERVERS, digest};
 use self::tools::{PREFIX, Tool};
 use crate::workspace_of;
@@ -54,6 +56,9 @@ pub const WRITE_TOOLS: [&str; 3] = ["write", "edit", "exec"];
 
 /// Maximum number of running servers of all sessions.
 const MAX_RUNNING: usize = 128;
+
+/// How long a person may take to decide about a server whose code changed. The client waits for its session meanwhile.
+const ANSWER: Duration = Duration::from_secs(120);
 
 /// Time limit of a tool call.
 const CALL: Duration = Duration::from_secs(300);
@@ -201,27 +206,33 @@ impl McpServers {
             return Err(format!("{MAX_RUNNING} servers are running: close sessions that have some"));
         }
         let number = self.launches.fetch_add(1, Ordering::Relaxed);
-        let mut input = spec.described();
-        input["action"] = BY_OPERATOR.into();
-        let call = ToolCall { id: format!("mcp-{number:016x}"), name: MCP_SERVER.to_owned(), input };
-        let admission =
-            self.out_of_turn.authorize_mcp_server(key, call).await.map_err(|barred| barred.message)?;
+        let workspace = workspace_of(&self.home, ground).map_err(|refused| refused.sentence)?;
+        let workspace = workspace.canonicalize().unwrap_or(workspace);
+        let (admission, code) = self.authorize(key, number, &spec, &workspace).await?;
         let verdict = admission.entry();
         if self.socket_service.is_closing() {
             return Err("the daemon is stopping and starts nothing".to_owned());
         }
         let egress = self.socket_service.open_for_command(key).await.map_err(|error| error.to_string())?;
-        let workspace = workspace_of(&self.home, ground).map_err(|refused| refused.sentence)?;
+        // Between the decision and here an agent of another session could have changed it.
+        if code_of(&spec, &workspace).await? != code {
+            return Err(
+                "its code in the workspace changes: open the session again when that is over".to_owned()
+            );
+        }
         let site = Site {
             number,
             home: self.home.clone(),
-            workspace: workspace.canonicalize().unwrap_or(workspace),
+            workspace: workspace.clone(),
             may_change: may_change(&self.out_of_turn.gate, key, row),
             hide: self.hide.clone(),
             max_bytes: self.max_bytes,
         };
         let host =
             ServerHost { launcher: self.launcher.clone(), redactor: &self.redactor, tasks: &self.tasks };
+        KnownCode::of_home(&self.home)
+            .remember(&spec, &workspace, code)
+            .map_err(|error| format!("its code cannot be remembered ({error})"))?;
         let started = Server::start(admission, spec.clone(), site, egress, host).await;
         let (server, program) = (spec.name.clone(), spec.program().to_owned());
         let definition = digest(&spec.described());
@@ -233,6 +244,38 @@ impl McpServers {
         };
         self.out_of_turn.record_mcp_server(key, verdict, &record).await;
         started
+    }
+
+    /// Authorizes a start. A server that the operator's client brings needs no question, unless its code in the workspace
+    /// is not what it was at its last start. Returns the files that the decision is about.
+    async fn authorize(
+        &self,
+        key: &Arc<SessionKey>,
+        number: u64,
+        spec: &ServerSpec,
+        workspace: &Path,
+    ) -> Result<(Admission, CodeFiles), String> {
+        let code = code_of(spec, workspace).await?;
+        let changed = KnownCode::of_home(&self.home).changed(spec, workspace, &code);
+        let mut input = spec.described();
+        if !code.is_empty() {
+            input["files"] = json!(code);
+        }
+        if changed.is_empty() {
+            input["action"] = BY_OPERATOR.into();
+        } else {
+            input["changed"] = json!(changed);
+        }
+        let call = ToolCall { id: format!("mcp-{number:016x}"), name: MCP_SERVER.to_owned(), input };
+        if changed.is_empty() {
+            let authorized = self.out_of_turn.authorize_mcp_server(key, call).await;
+            return authorized.map(|admission| (admission, code)).map_err(|denied| denied.message);
+        }
+        let authorized = self.out_of_turn.authorize_changed_mcp_server(key, call, ANSWER).await;
+        authorized.map(|admission| (admission, code)).map_err(|denied| {
+            let names = changed.join("`, `");
+            format!("its code changed since it was last started (`{names}`): {}", denied.message)
+        })
     }
 
     /// The tools that the session's agent is offered.
@@ -368,6 +411,13 @@ impl std::fmt::Debug for McpServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("McpServers")
     }
+}
+
+/// The files of a server's code in the workspace as they are now.
+async fn code_of(spec: &ServerSpec, workspace: &Path) -> Result<CodeFiles, String> {
+    let (spec, workspace) = (spec.clone(), workspace.to_owned());
+    let reading = tokio::task::spawn_blocking(move || server_code::files_of(&spec, &workspace));
+    reading.await.map_err(|_| "the daemon is being torn down".to_owned())
 }
 
 /// Whether a session may change its workspace at all.

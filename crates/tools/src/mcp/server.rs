@@ -13,6 +13,7 @@ use tribune_contract::ProgramExit;
 use tribune_egress::EgressLease;
 use tribune_governance::gate::Admission;
 use tribune_redact::Redactor;
+use tribune_sandbox::workspace::AutorunGuard;
 use tribune_sandbox::{Child, ProgramStreams, SandboxLauncher};
 
 use super::client::{Client, Fault};
@@ -20,6 +21,7 @@ use super::launch_profile::Site;
 use super::server_spec::ServerSpec;
 use super::tools::{Listing, Tool};
 use crate::disk_quota::Quota;
+use crate::exec::warn;
 use crate::{Captured, watched};
 
 /// Time limit for a server to start and list its tools. Interpreters take one or two seconds on a busy machine.
@@ -69,14 +71,17 @@ impl Server {
         let launched = spec.clone();
         let starting = tokio::task::spawn_blocking(move || {
             let profile = site.profile(&launched, egress.as_ref())?;
+            let folders = site.may_change.then(|| site.workspace.clone());
+            let guard = AutorunGuard::new(folders, warn).map_err(|error| error.to_string())?;
             // Dropping the child ends the sandbox, so a caller that stops waiting leaves none behind.
             let child =
                 launcher.launch(&profile, ProgramStreams::piped()).map_err(|error| error.to_string())?;
             // The admission is for this one start.
             drop(admission);
-            Ok::<_, String>((child, egress))
+            Ok::<_, String>((guard, child, egress))
         });
-        let (mut child, egress) =
+        // The guard is dropped after the child, when nothing of the server runs any more.
+        let (guard, mut child, egress) =
             starting.await.map_err(|_| "the daemon is being torn down".to_owned())??;
         let broken = |error: io::Error| format!("its pipes cannot be used ({error})");
         let (stdin, stdout, stderr) = pipes(&mut child).map_err(broken)?;
@@ -90,7 +95,7 @@ impl Server {
         tasks.spawn(async move {
             let _sockets = egress;
             let over = async { drop(over.readable().await) };
-            supervisor.run(child, stderr, over, &mut quota).await;
+            supervisor.run((guard, child), stderr, over, &mut quota).await;
             drop(is_gone);
         });
         let ends = end.clone().drop_guard();
@@ -129,7 +134,7 @@ struct Supervisor {
 impl Supervisor {
     async fn run(
         self,
-        mut child: Child,
+        (guard, mut child): (AutorunGuard, Child),
         stderr: ChildStderr,
         over: impl Future<Output = ()>,
         quota: &mut Quota,
@@ -155,7 +160,9 @@ impl Supervisor {
             if is_alive {
                 child.kill();
             }
-            child.wait()
+            let exit = child.wait();
+            drop(guard);
+            exit
         });
         let exit = reaped.await;
         if !is_read {

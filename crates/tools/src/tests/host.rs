@@ -231,3 +231,35 @@ async fn a_task_goes_to_a_sub_agent_if_there_are_any() {
         assert_eq!(fixture.done("spawn", input).await.code, Some(ToolErrorCode::InvalidInput));
     }
 }
+
+/// What is kept for later sessions is kept without secrets, in values, texts and names.
+#[tokio::test]
+async fn memory_and_schedules_keep_no_secret() {
+    let fixture = Fixture::new();
+    for (n, fake) in tribune_redact::fakes::fakes().into_iter().enumerate() {
+        let text = format!("note {}", fake.text());
+        let set = json!({"action": "set", "key": "note", "value": text});
+        let said = fixture.good("memory", set).await;
+        assert_eq!(said, "kept under `note`, without the secrets in it", "{text}");
+        let add = json!({"action": "add", "id": "note", "every": 3600, "text": text});
+        fixture.good("cron", add).await;
+        let stored = ["agents/main/memory/note.json", "data/schedules.jsonl"]
+            .map(|name| fs::read_to_string(fixture.folder.path().join(name)).unwrap());
+        for stored in stored {
+            assert!(stored.contains("[redacted:"), "{n}: {stored}");
+            let secret = serde_json::to_string(&fake.secret).unwrap();
+            assert!(!stored.contains(secret.trim_matches('"')), "{n}: {stored}");
+        }
+        fixture.good("cron", json!({"action": "remove", "id": "note"})).await;
+    }
+    let name =
+        tribune_redact::fakes::fakes().into_iter().find(|fake| fake.kind == "groq-key").unwrap().secret;
+    for (tool, input) in [
+        ("memory", json!({"action": "set", "key": name, "value": "x"})),
+        ("cron", json!({"action": "add", "id": name, "every": 3600, "text": "x"})),
+    ] {
+        let done = fixture.done(tool, input).await;
+        assert_eq!(done.code, Some(ToolErrorCode::InvalidInput), "{tool}");
+        assert!(!done.outcome.content.contains(&name), "{tool}");
+    }
+}

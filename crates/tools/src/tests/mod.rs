@@ -19,6 +19,7 @@ use tribune_governance::gate::Admission;
 use tribune_storage::clock::Clock;
 
 mod exec;
+mod exec_binding;
 mod hidden;
 mod host;
 mod races;

@@ -54,6 +54,8 @@ pub struct Planned {
     selection: Selection,
     wish: Wish,
     traps: BTreeSet<PathBuf>,
+    /// The changes that are to land.
+    pub paths: Vec<PathBuf>,
     pub call: ToolCall,
 }
 
@@ -102,7 +104,8 @@ impl Held {
             "traps": traps.iter().take(MAX_TOLD).map(shown).collect::<Vec<_>>(),
         });
         let call = ToolCall { id: format!("land-{number:016x}"), name: LAND.to_owned(), input };
-        Ok(Some(Planned { held: self, selection, wish: wish.clone(), traps, call }))
+        let paths = meant.iter().map(|change| change.path.clone()).collect();
+        Ok(Some(Planned { held: self, selection, wish: wish.clone(), traps, paths, call }))
     }
 
     /// Repairs the folder after an interrupted landing and returns what landed.

@@ -5,7 +5,7 @@ Its first argument sets a role or a fault, such as `exit:session/new`, `silent:i
 A prompt without acts goes to its model, at `OPENAI_BASE_URL`. How it executes the model's orders depends on its role:
 `honest`, `rash` (without a request, unreported), `boastful` (without a request, reported), `defiant` (requests permission and acts
 whatever the answer), `sly` (acts, then requests), `peeking` (reads without a request, unreported, and requests everything else),
-`idle` (uses no model), `handless` (offers its model no tools).
+`listing` (sends the names in its workspace to its model), `idle` (uses no model), `handless` (offers its model no tools).
 """
 
 import json
@@ -233,6 +233,8 @@ def ask_model(words):
 def led_by_model(session, words):
     if ROLE == "idle":
         return
+    if ROLE == "listing":
+        words += " The workspace has: " + ", ".join(os.listdir("/workspace"))
     message = ask_model(words)
     say(session, message["content"])
     for number, call in enumerate(message.get("tool_calls", [])):
@@ -282,6 +284,8 @@ def prompted(session, params):
     for each in acts:
         if each == "turns":
             say(session, f"turn {turns}")
+        elif each == "prompt":
+            say(session, "|".join(block.get("text", "") for block in params["prompt"][:-1]))
         else:
             reason = act(session, each)
         if reason:

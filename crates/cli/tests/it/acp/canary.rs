@@ -88,6 +88,7 @@ async fn l1_an_agent_that_is_not_stopped_is_refused_before_its_first_turn() {
         ("defiant", "refused and done all the same"),
         ("sly", "refused and done all the same"),
         ("peeking", "`read_file` was done without asking"),
+        ("listing", "names of files in the workspace were sent to its model without asking"),
     ] {
         let mut rig = rig_with_role(role).await;
         let played = rig.plays(json!([{ "do": { "run": "touch real.txt" } }, { "say": "hello" }])).await;

@@ -7,7 +7,7 @@ use tribune_storage::home::Home;
 use tribune_storage::store::Reader;
 use tribune_storage::verdict_log::Verdicts;
 
-use super::{Rig, Setting, run, write};
+use super::{ASK, Rig, Setting, run, within, write};
 use crate::fixture::Place;
 
 /// Every call needs an approval or is denied.
@@ -104,4 +104,56 @@ async fn l1_an_agent_works_on_a_folder_of_the_operators_and_nowhere_else() {
     assert!(!place.path("project").join("b.txt").exists() && !place.path("project").join("c.txt").exists());
     assert_eq!(count(), 3);
     place.ok(&["down"]);
+}
+
+/// The mode of an editor's session answers by what Tribune recorded of a call. Here the agent describes a command as a read,
+/// under an id that is the daemon's for the command.
+#[tokio::test(flavor = "multi_thread")]
+async fn l1_a_mode_of_an_editor_answers_by_tribunes_record_of_a_call() {
+    let profile = ", capabilities: { terminal: true }";
+    let place = Rig::set_up(Setting { law: ASK, profile, ..Setting::default() });
+    std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();
+    let rig = Rig::on(place, &[]).await;
+    let folder = rig.place.path("project");
+    std::fs::create_dir(&folder).unwrap();
+    let connected = tribune_client::acp::connect(&rig.address, Some(&rig.token), Some("coder"), None).await;
+    let (mut sending, mut receiving) = connected.unwrap();
+    let mut talk = async |id: u64, method: &str, params: Value| {
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        sending.send(request.to_string()).await.unwrap();
+        let mut asked = Vec::new();
+        loop {
+            let text = within(receiving.next()).await.unwrap();
+            let message: Value = serde_json::from_str(&text).unwrap();
+            if message["method"] == "session/request_permission" {
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "deny" } });
+                let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome });
+                sending.send(answer.to_string()).await.unwrap();
+                asked.push(message["params"]["toolCall"].clone());
+            } else if message["id"] == id && message["method"].is_null() {
+                return (message, asked);
+            }
+        }
+    };
+    talk(1, "initialize", json!({ "protocolVersion": 1, "clientCapabilities": {} })).await;
+    let (opened, _) = talk(2, "session/new", json!({ "cwd": folder, "mcpServers": [] })).await;
+    let session = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
+    talk(3, "session/set_mode", json!({ "sessionId": session, "modeId": "approve-reads" })).await;
+    for (n, own) in ["callback-1", "tribune-callback-1"].into_iter().enumerate() {
+        let said = json!({ "sessionUpdate": "tool_call", "toolCallId": own, "title": "look around",
+                           "kind": "read", "status": "pending" });
+        let acts = json!([
+            { "update": said },
+            { "create": { "command": "touch made.txt" } },
+            { "terminal": ["wait_for_exit", "t"] },
+        ]);
+        let script: String = acts.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
+        let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": script }] });
+        let (ended, asked) = talk(10 + n as u64, "session/prompt", prompt).await;
+        assert!(ended["result"].is_object(), "{own}: {ended}");
+        assert!(!folder.join("made.txt").exists(), "{own}: no read was approved");
+        let asked: Vec<(&Value, &Value)> = asked.iter().map(|call| (&call["kind"], &call["title"])).collect();
+        assert_eq!(asked, [(&json!("execute"), &json!("exec touch made.txt"))], "{own}");
+    }
+    rig.end();
 }

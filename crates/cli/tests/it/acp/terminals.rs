@@ -38,7 +38,7 @@ fn ran(played: &FinishedTurn) -> Vec<(String, String)> {
 fn ended(played: &FinishedTurn) -> Vec<String> {
     let entries = played.of_type("ledger_append").into_iter().map(|event| &event["entry"]["payload"]);
     let results = entries.filter(|payload| {
-        let is_callback = payload["call_id"].as_str().is_some_and(|id| id.starts_with("callback"));
+        let is_callback = payload["call_id"].as_str().is_some_and(|id| id.starts_with("tribune-callback"));
         is_callback && payload["outcome"].is_string()
     });
     let told = played.of_type("tool_result");
@@ -99,7 +99,7 @@ async fn l1_terminal_command_runs_sandboxed_and_is_shown() {
     assert_eq!(text.matches("there is no terminal `term-").count(), 2, "{text}");
     assert_eq!(rig.workspace("sub/made.txt").as_deref(), Some("made\n"));
     let ran = ran(&played);
-    assert_eq!((ran.len(), ran[0].0.as_str()), (1, "callback-1"));
+    assert_eq!((ran.len(), ran[0].0.as_str()), (1, "tribune-callback-1"));
     assert!(ran[0].1.starts_with("exit code 3\n[stdout]\n/workspace/sub\n"), "{ran:?}");
     let call = played.of_type("tool_call")[0];
     assert_eq!(call["input"], json!({ "command": command, "cwd": "sub" }));
@@ -168,7 +168,7 @@ async fn l2_a_person_is_asked_once_about_a_command() {
     assert_eq!(rig.workspace("made.txt").as_deref(), Some("one\ntwo\n"));
     assert_eq!(played.of_type("ungoverned").len(), 0);
     let ids: Vec<String> = ran(&played).into_iter().map(|(id, _)| id).collect();
-    assert_eq!(ids, ["r1", "callback-1"]);
+    assert_eq!(ids, ["r1", "tribune-callback-1"]);
 
     // Announced without a permission request: the terminal request is the question.
     let told = json!({ "update": { "sessionUpdate": "tool_call", "toolCallId": "r2", "title": "Three", "kind": "execute",
@@ -290,7 +290,8 @@ async fn l2_end_of_a_turn_ends_its_commands() {
         }
         let played = rig.ended(running).await.after(before);
         until(&format!("{how}: nothing runs"), || sleeping(&mark).is_empty()).await;
-        let ran: Vec<_> = ran(&played).into_iter().filter(|(id, _)| id.starts_with("callback")).collect();
+        let ran: Vec<_> =
+            ran(&played).into_iter().filter(|(id, _)| id.starts_with("tribune-callback")).collect();
         assert_eq!(ran.len(), 1, "{how}: {played:#?}");
         if how == "done" {
             assert_eq!(played.stop, "end_turn");
@@ -329,7 +330,7 @@ async fn l2_a_command_ends_with_its_daemon() {
     let results: Vec<ToolResultRecord> =
         results.map(|entry| serde_json::from_str(&entry.payload).unwrap()).collect();
     let results: Vec<_> = results.iter().map(|result| (result.call_id.as_str(), result.outcome)).collect();
-    assert_eq!(results, [("callback-1", CallOutcome::Interrupted)]);
+    assert_eq!(results, [("tribune-callback-1", CallOutcome::Interrupted)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -306,3 +306,36 @@ async fn l3_read_only_mandate_makes_the_workspace_read_only() {
     assert_eq!((names.len(), rig.workspace("notes.txt").as_deref()), (1, Some("notes")));
     rig.end();
 }
+
+/// With a mandate without a tool for files, the agent sees none: it could send them to its model without a call.
+#[tokio::test(flavor = "multi_thread")]
+async fn l3_a_mandate_without_files_mounts_no_workspace() {
+    let mut rig = Rig::new(Setting { tools: "web_fetch", ..Setting::default() }).await;
+    let played =
+        rig.plays(json!([{ "do": { "run": "ls -A /workspace; cat notes.txt; echo x > b.txt; pwd" } }])).await;
+    assert!(played.text.contains("/workspace\n"), "{played:#?}");
+    for there in ["notes.txt\n", "b.txt\n"] {
+        assert!(!played.text.contains(there), "{played:#?}");
+    }
+    assert_eq!((rig.workspace("b.txt"), rig.workspace("notes.txt").as_deref()), (None, Some("notes")));
+    rig.end();
+}
+
+/// The answer to a permission request has no place for a reason, so that the next prompt begins with it, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn l8_reason_of_a_denial_is_in_the_next_prompt() {
+    let place = Rig::set_up(Setting { law: super::ASK, ..Setting::default() });
+    std::fs::write(place.home().join("policy/law.json5"), "{}").unwrap();
+    let mut rig = Rig::on(place, &[]).await;
+    let mut operator = rig.operator().await;
+    let running = rig.begins(json!([run("r", "touch made.txt")])).await;
+    let waiting = Rig::waiting(&mut operator).await;
+    let params = json!({ "id": waiting[0]["id"], "decision": "deny", "reason": "not on a Friday" });
+    operator.call("approval.decide", &params).await.unwrap();
+    assert_eq!(rig.ended(running).await.text, "[no]");
+    let told = rig.plays(json!(["prompt"])).await.text;
+    assert!(told.contains("touch made.txt: denied by operator: not on a Friday"), "{told}");
+    let later = rig.plays(json!(["prompt"])).await.text;
+    assert!(!later.contains("not on a Friday"), "{later}");
+    rig.end();
+}

@@ -9,7 +9,7 @@ use tribune_testkit::upstream::FakeUpstream;
 
 use super::stdio::{CANCEL, Editor};
 use super::{EditorHome, assert_valid, node};
-use crate::fixture::workspace;
+use crate::fixture::{Place, workspace};
 use crate::in_process_daemon::PATIENCE;
 
 const MANDATE: &str = "---\ntools: read, write, mcp\n---\n# For work\n";
@@ -399,4 +399,53 @@ await server.connect(new StdioServerTransport());
     assert_eq!(told, "42", "{}", bench.editor.lines);
     let told = bench.use_tool(&session, "multiply", &json!({ "a": "six", "b": 7 }));
     assert!(told.to_lowercase().contains("invalid"), "{told}");
+}
+
+/// Decides about the next call that waits for a person, while the editor waits for its session.
+fn decide_next(place: &Place, decision: &str) {
+    let begun = std::time::Instant::now();
+    let id = loop {
+        let page: Value = serde_json::from_str(&place.ok(&["--json", "approvals", "list"])).unwrap();
+        if let Some(id) = page["approvals"][0]["id"].as_str() {
+            break id.to_owned();
+        }
+        assert!(begun.elapsed() < PATIENCE, "nothing waits for a decision");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    place.ok(&["approvals", decision, &id]);
+}
+
+/// An agent that rewrites a server in the workspace does not get its variables at the next start.
+#[test]
+fn server_whose_code_changed_starts_only_after_a_person_allows() {
+    let mut bench = Bench::new();
+    let servers = json!([bench.server("well")]);
+    let session = bench.open(&servers);
+    assert_eq!(bench.use_tool(&session, "add", &json!({ "a": 2, "b": 3 })), "5");
+    let again = json!({ "sessionId": session, "cwd": bench.desk.project(), "mcpServers": servers });
+    let close = json!({ "sessionId": session });
+    let code = bench.desk.project().join("server.py");
+    for (change, decision) in [("# evil\n", Some("deny")), ("", Some("allow")), ("", None)] {
+        bench.call("session/close", &close);
+        bench.wait_until_gone();
+        let text = std::fs::read_to_string(&code).unwrap();
+        std::fs::write(&code, text + change).unwrap();
+        let Bench { desk, editor, next } = &mut bench;
+        *next += 1;
+        let loaded = std::thread::scope(|scope| {
+            if let Some(decision) = decision {
+                scope.spawn(|| decide_next(&desk.place, decision));
+            }
+            editor.call(*next, "session/load", &again)
+        });
+        assert!(loaded["result"].is_object(), "{loaded}");
+        if decision == Some("deny") {
+            let told = bench.say(&session, "!say on");
+            let why = "its code changed since it was last started (`server.py`)";
+            assert!(told.contains("`probe` is not there") && told.contains(why), "{told}");
+            assert_eq!(bench.running(), 0);
+        } else {
+            assert_eq!(bench.use_tool(&session, "add", &json!({ "a": 2, "b": 3 })), "5");
+        }
+    }
 }

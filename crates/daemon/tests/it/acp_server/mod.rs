@@ -2,6 +2,7 @@
 
 mod additional_directories;
 mod error_echo;
+mod folder_labels;
 mod http;
 mod models;
 mod pending_approvals;

@@ -232,3 +232,65 @@ async fn call_with_two_approvers_reports_it_and_waits_for_the_second() {
     assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn");
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "one");
 }
+
+/// The card and the editor's diff are made of what the digest covers: the file in the session's folder.
+#[tokio::test]
+async fn l8_request_shows_the_file_that_is_replaced_in_its_own_folder() {
+    let (daemon, folder) = setup().await;
+    let own = daemon.home.home.root().join("agents/main/workspace");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(own.join("a.txt"), "in the agent's workspace").unwrap();
+    std::fs::write(own.join("new.txt"), "in the agent's workspace").unwrap();
+    std::fs::write(folder.path().join("a.txt"), "in the folder").unwrap();
+    std::fs::write(folder.path().join("image"), b"\xff\xfe\x00").unwrap();
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    let mut operator = daemon.operator().await;
+    for (name, old, replaces) in [
+        ("a.txt", Some("in the folder"), json!({ "path": "a.txt", "exists": true, "text": "in the folder" })),
+        ("new.txt", None, json!({ "path": "new.txt", "exists": false })),
+        ("image", None, json!({ "path": "image", "exists": true })),
+    ] {
+        let prompt = editor.send_prompt(&session, &write(name, "one")).await;
+        let question = editor.permission_request().await;
+        let content = &question["params"]["toolCall"]["content"][0];
+        let approval = question["params"]["_meta"]["tribune"]["approval"].clone();
+        let shown = operator.call("approval.show", &json!({ "id": approval })).await.unwrap();
+        assert_eq!((&shown["folder"], &shown["replaces"]), (&json!(path(&folder)), &replaces), "{shown}");
+        assert_eq!(content["oldText"].as_str(), old, "{question}");
+        // A diff without `oldText` says that the file is new.
+        let is_new = replaces["exists"] == false;
+        assert_eq!(content["type"] == "diff", is_new || old.is_some(), "{question}");
+        editor.choose(&question, "deny").await;
+        editor.answer(prompt).await;
+    }
+}
+
+/// An answer that is no decision allows nothing, and leaves no turn waiting for a person who was asked already.
+#[tokio::test]
+async fn l8_request_answered_with_an_error_or_an_unknown_option_is_refused() {
+    let (daemon, folder) = setup().await;
+    let mut editor = Editor::ready(&daemon).await;
+    let session = editor.session(&path(&folder)).await;
+    for answer in [
+        json!({ "error": { "code": -32603, "message": "no dialog here" } }),
+        json!({ "error": { "code": -32601, "message": "method not found" } }),
+        json!({ "result": { "outcome": { "outcome": "selected", "optionId": "yes-please" } } }),
+        json!({ "result": { "outcome": { "outcome": "selected" } } }),
+        json!({ "result": { "outcome": { "outcome": "perhaps" } } }),
+        json!({ "result": {} }),
+    ] {
+        let prompt = editor.send_prompt(&session, &write("a.txt", "one")).await;
+        let question = editor.permission_request().await;
+        let mut message = json!({ "jsonrpc": "2.0", "id": question["id"] });
+        message.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
+        editor.send(&message).await;
+        assert_eq!(editor.answer(prompt).await["result"]["stopReason"], "end_turn", "{answer}");
+        assert!(!folder.path().join("a.txt").exists(), "{answer}");
+        let updates = editor.updates(&session);
+        let failed = updates.iter().find(|update| update["status"] == "failed");
+        assert!(failed.unwrap().to_string().contains("denied by operator"), "{updates:?}");
+    }
+    let mut operator = daemon.operator().await;
+    assert_eq!(operator.call("approval.list", &json!({})).await.unwrap()["pending"], 0);
+}

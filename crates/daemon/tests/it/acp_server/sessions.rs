@@ -317,3 +317,23 @@ async fn agent_can_be_chosen_until_the_first_prompt() {
     named.call("initialize", json!({ "protocolVersion": 1 })).await;
     assert!(named.session(&cwd).await.starts_with("agent:scout:acp:"));
 }
+
+/// A close right behind a prompt ends it, however far the prompt has come, and the session stays closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn close_right_behind_a_prompt_is_not_lost() {
+    let (daemon, folder) = setup().await;
+    let cwd = path(&folder);
+    let mut editor = Editor::ready(&daemon).await;
+    let mut operator = daemon.operator().await;
+    for _ in 0..24 {
+        let session = editor.session(&cwd).await;
+        let prompt = editor.send_prompt(&session, "!say hello\n!hang").await;
+        let closing = editor.request("session/close", json!({ "sessionId": session })).await;
+        let closed = editor.answer(closing).await;
+        assert!(closed["result"].is_object(), "{closed}");
+        let ended = editor.answer(prompt).await;
+        assert_eq!(ended["result"]["stopReason"], "cancelled", "{ended}");
+        let status = operator.call("session.status", &json!({ "session_key": session })).await.unwrap();
+        assert_eq!(status["state"], "closed", "{status}");
+    }
+}

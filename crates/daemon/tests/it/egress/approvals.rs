@@ -60,6 +60,27 @@ async fn parked_connection_continues_after_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn equal_connections_of_a_session_make_one_card() {
+    let (setup, _server) = setup(asks()).await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = setup.connect().await;
+        stream.write_all(connect("new.example:443").as_bytes()).await.unwrap();
+        streams.push(stream);
+    }
+    // Each was judged, and one was asked about; the others wait for the same decision.
+    setup.judged(8).await;
+    decide(&setup, json!({ "decision": "deny", "reason": "none of them" })).await;
+    for stream in &mut streams {
+        let (status, error) = super::parse(&super::rest_of(stream).await);
+        assert_eq!((status, &error["code"]), (403, &json!("denied")));
+        assert!(error["message"].as_str().unwrap().contains("none of them"), "{error}");
+    }
+    crate::approvals::pending(&mut setup.daemon.operator().await, 0).await;
+    setup.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connection_allowed_for_a_session_is_not_requested_again() {
     let (setup, _server) = setup(asks()).await;
     let mut tunnel = setup.connect().await;

@@ -269,6 +269,17 @@ impl Setup {
         tokio::time::timeout(TIMEOUT, waiting).await.expect("the end is recorded")
     }
 
+    /// Waits until the ledger has this many verdicts.
+    async fn judged(&self, count: usize) {
+        let is_verdict = |(quality, _): &(EntryQuality, Value)| *quality == EntryQuality::PolicyVerdict;
+        let waiting = async {
+            while self.entries().iter().filter(|entry| is_verdict(entry)).count() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, waiting).await.expect("the verdicts are recorded")
+    }
+
     /// Stops the daemon and verifies its ledger.
     async fn close(self) -> TempHome {
         drop(self.sockets);

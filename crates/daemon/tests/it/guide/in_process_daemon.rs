@@ -90,8 +90,16 @@ impl InProcessDaemon {
     /// The placeholders of the guides, with their values for this daemon.
     pub(super) fn names(&self) -> Names {
         let name = |name: &str, value: String| (name.to_owned(), Value::from(value));
+        let key = blake3::hash(self.home.read("run/token").trim().as_bytes());
+        let keyed = |text: &str| blake3::keyed_hash(key.as_bytes(), text.as_bytes()).to_hex();
+        let zeros = "0".repeat(64);
+        let proof = keyed(&format!("tribune/daemon-auth/v1\n{}\n{zeros}\n", self.address()));
         Names::from([
             name("<token>", self.home.read("run/token").trim().to_owned()),
+            name("<guest-token>", self.home.read("run/guest-token").trim().to_owned()),
+            name("<token-hint>", keyed("tribune/daemon-auth/v1/hint")[..16].to_owned()),
+            name("<proof>", proof.to_string()),
+            name("<zeros>", zeros),
             name("<address>", self.address().to_string()),
         ])
     }

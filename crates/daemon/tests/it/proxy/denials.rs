@@ -180,3 +180,30 @@ async fn agents_at_their_request_limit_do_not_block_the_operator() {
     );
     setup.close("fake").await;
 }
+
+/// A header can turn on at the provider what the body of an agent's request may not ask for.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_headers_beyond_the_list_are_not_forwarded() {
+    let setup = Setup::open().await;
+    let pass = setup.pass("main").await;
+    for token in [&pass, &setup.token] {
+        setup.upstream.reply(ModelOutput::new().text("hi").anthropic());
+        let asked = setup
+            .request(Method::POST, "fake/v1/messages")
+            .bearer_auth(token)
+            .header("anthropic-beta", "mcp-client-2025-04-04, interleaved-thinking-2025-05-14")
+            .header("anthropic-beta", "code-execution-2025-05-22")
+            .header("openai-beta", "the notes say hello")
+            .body(message("m").to_string());
+        assert_eq!(asked.send().await.unwrap().status(), 200);
+    }
+    let seen = setup.upstream.requests();
+    let sent = |at: usize, name: &str| seen[at].header(name).map(str::to_owned);
+    assert_eq!(sent(0, "anthropic-beta").as_deref(), Some("interleaved-thinking-2025-05-14"));
+    assert_eq!(sent(0, "openai-beta"), None);
+    assert_eq!(
+        sent(1, "openai-beta").as_deref(),
+        Some("the notes say hello"),
+        "the operator's own are unchanged"
+    );
+}

@@ -18,7 +18,7 @@ async fn streams_are_forwarded_byte_for_byte_with_only_the_provider_key() {
         .header("x-api-key", &setup.token)
         .header("cookie", "a=b")
         .header("anthropic-version", "2023-06-01")
-        .header("anthropic-beta", "effort-2025-11-24, x-1")
+        .header("anthropic-beta", "x-1")
         .header("openai-organization", "org")
         .header("accept-encoding", "gzip")
         .body(message("m").to_string())
@@ -43,7 +43,7 @@ async fn streams_are_forwarded_byte_for_byte_with_only_the_provider_key() {
     assert_eq!(seen[0].header("x-api-key"), Some(SECRET));
     assert_eq!(
         (seen[0].header("anthropic-version"), seen[0].header("anthropic-beta")),
-        (Some("2023-06-01"), Some("effort-2025-11-24"))
+        (Some("2023-06-01"), Some("x-1"))
     );
     assert_eq!(seen[0].header("accept-encoding"), Some("identity"));
     assert_eq!(seen[0].header("host"), Some(setup.upstream.address().to_string().as_str()));

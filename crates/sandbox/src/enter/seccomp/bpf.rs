@@ -29,6 +29,8 @@ pub(super) enum ArgTest {
     Differs(usize, u32),
     /// The argument under the mask, which comes first, equals the value.
     MaskedEquals(usize, u32, u32),
+    /// The argument under the mask, which comes first, is another value.
+    MaskedDiffers(usize, u32, u32),
 }
 
 /// Maximum number of calls that are compared one by one at the end of the search.
@@ -146,6 +148,9 @@ impl ArgTest {
             Self::Differs(arg, value) => vec![load(arg), skip_if_not_equal(value), behind],
             Self::MaskedEquals(arg, mask, value) => {
                 vec![load(arg), op(0x54, mask), skip_if_equal(value), behind]
+            }
+            Self::MaskedDiffers(arg, mask, value) => {
+                vec![load(arg), op(0x54, mask), skip_if_not_equal(value), behind]
             }
         }
     }

@@ -32,7 +32,7 @@ fn seccomp_data(architecture: u32, number: u32, args: &[u32]) -> [u32; 16] {
 
 /// The architecture of this build's filters.
 fn native_arch() -> u32 {
-    build(SandboxMode::Full)[1].k
+    build(SandboxMode::Full, MemoryBound::Cgroup)[1].k
 }
 
 /// The expected result according to the rules, without a compiled program.
@@ -42,12 +42,20 @@ fn expected_result(rules: &Rules, call: u32, args: [u32; 4]) -> u32 {
         ArgTest::Equals(arg, value) => args[arg] == value,
         ArgTest::Differs(arg, value) => args[arg] != value,
         ArgTest::MaskedEquals(arg, mask, value) => args[arg] & mask == value,
+        ArgTest::MaskedDiffers(arg, mask, value) => args[arg] & mask != value,
     };
     let is_refused = rules
         .get(&call.into())
         .is_some_and(|rules| rules.is_empty() || rules.iter().any(|rule| rule.iter().all(holds)));
     if is_refused { libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned() } else { libc::SECCOMP_RET_ALLOW }
 }
+
+const ALL: [(SandboxMode, MemoryBound); 4] = [
+    (SandboxMode::Full, MemoryBound::Cgroup),
+    (SandboxMode::Full, MemoryBound::Rlimits),
+    (SandboxMode::Landlock, MemoryBound::Cgroup),
+    (SandboxMode::Landlock, MemoryBound::Rlimits),
+];
 
 const RET_ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
@@ -74,10 +82,11 @@ fn compiled_filter_agrees_with_the_rules_for_all_calls() {
             .chain([libc::SIGCHLD.cast_unsigned(), u32::MAX])
             .collect();
     let architecture = native_arch();
-    for mode in [SandboxMode::Full, SandboxMode::Landlock] {
-        let (built, rules) = (build(mode), deny_rules(mode));
+    for (mode, bound) in ALL {
+        let (built, rules) = (build(mode, bound), deny_rules(mode, bound));
+        let absent: Vec<u32> = absent_calls(bound).into_iter().map(syscall_nr).collect();
         for call in 0..700 {
-            if [libc::SYS_clone3, libc::SYS_openat2].map(syscall_nr).contains(&call) {
+            if absent.contains(&call) {
                 assert_eq!(run(&built, &seccomp_data(architecture, call, &[])), RET_ENOSYS, "{call}");
                 continue;
             }
@@ -100,7 +109,7 @@ fn compiled_filter_agrees_with_the_rules_for_all_calls() {
 /// example.
 #[test]
 fn dangerous_calls_are_denied_and_ordinary_ones_allowed() {
-    let built = build(SandboxMode::Full);
+    let built = build(SandboxMode::Full, MemoryBound::Cgroup);
     let architecture = native_arch();
     let answer = |call: libc::c_long, args: [i32; 4]| {
         run(&built, &seccomp_data(architecture, syscall_nr(call), &args.map(i32::cast_unsigned)))
@@ -135,9 +144,64 @@ fn dangerous_calls_are_denied_and_ordinary_ones_allowed() {
     }
 }
 
+/// Every family, kind and protocol that a kernel may have, also those that this one lacks.
+#[test]
+fn only_ordinary_sockets_can_be_made() {
+    let built = [SandboxMode::Full, SandboxMode::Landlock].map(|mode| build(mode, MemoryBound::Cgroup));
+    let architecture = native_arch();
+    let flags = [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0x40];
+    let protocols = [0, 1, 2, 4, 6, 15, 17, 33, 58, 115, 132, 136, 255, 256, 262, i32::MAX];
+    for family in 0..=64 {
+        for kind in 0..=15 {
+            for protocol in protocols {
+                for flag in flags {
+                    let args = [family, kind | flag, protocol].map(i32::cast_unsigned);
+                    let data = seccomp_data(architecture, syscall_nr(libc::SYS_socket), &args);
+                    let is_allowed = match family {
+                        libc::AF_UNIX => kind != libc::SOCK_RAW,
+                        libc::AF_NETLINK => protocol == libc::NETLINK_ROUTE,
+                        libc::AF_INET | libc::AF_INET6 => {
+                            [libc::SOCK_STREAM, libc::SOCK_DGRAM].contains(&kind)
+                                && [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_MPTCP]
+                                    .contains(&protocol)
+                        }
+                        _ => false,
+                    };
+                    let answers = built.each_ref().map(|built| run(built, &data) == libc::SECCOMP_RET_ALLOW);
+                    assert_eq!(answers, [is_allowed, false], "{family} {kind} {protocol} {flag:#x}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_anonymous_memory_needs_a_cgroup() {
+    let (refused, allowed) = (libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, libc::SECCOMP_RET_ALLOW);
+    for (mode, bound) in ALL {
+        let built = build(mode, bound);
+        let answer = |call, flags: i32| {
+            run(&built, &seccomp_data(native_arch(), syscall_nr(call), &[0, 4096, 3, flags.cast_unsigned()]))
+        };
+        let [shared, absent] = match bound {
+            MemoryBound::Cgroup => [allowed, allowed],
+            MemoryBound::Rlimits => [refused, RET_ENOSYS],
+        };
+        assert_eq!(answer(libc::SYS_mmap, libc::MAP_SHARED | libc::MAP_ANONYMOUS), shared);
+        assert_eq!(
+            answer(libc::SYS_mmap, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE),
+            shared
+        );
+        assert_eq!(answer(libc::SYS_memfd_create, 0), absent);
+        for flags in [libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::MAP_SHARED, libc::MAP_PRIVATE] {
+            assert_eq!(answer(libc::SYS_mmap, flags), allowed, "{flags:#x}");
+        }
+    }
+}
+
 #[test]
 fn calls_of_other_architectures_kill_the_process() {
-    let built = build(SandboxMode::Full);
+    let built = build(SandboxMode::Full, MemoryBound::Cgroup);
     // 32-bit x86, where 165 is another call and `mount` is 21.
     for call in [0, 21, 165, 0x4000_0000, u32::MAX] {
         assert_eq!(
@@ -151,7 +215,7 @@ fn calls_of_other_architectures_kill_the_process() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn x32_calls_do_not_exist() {
-    let built = build(SandboxMode::Full);
+    let built = build(SandboxMode::Full, MemoryBound::Cgroup);
     for call in [0, libc::SYS_mount, libc::SYS_openat].map(syscall_nr) {
         assert_eq!(run(&built, &seccomp_data(native_arch(), 0x4000_0000 | call, &[])), RET_ENOSYS, "{call}");
     }
@@ -161,6 +225,6 @@ fn x32_calls_do_not_exist() {
 /// The kernel simulates the program for each call when it installs it, so its size is paid at every start.
 #[test]
 fn compiled_filter_is_small() {
-    let built = build(SandboxMode::Full);
+    let built = build(SandboxMode::Full, MemoryBound::Cgroup);
     assert!(built.len() < 500, "{} instructions", built.len());
 }

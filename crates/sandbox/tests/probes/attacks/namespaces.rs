@@ -78,7 +78,13 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::as_root(GROUP, "mount", "mount a file system", mount),
     Probe::as_root(GROUP, "join_first", "join the namespaces of process 1", join_first),
     Probe::new(GROUP, "host_name", "read the host's name", &[UtsNamespace], host_name),
-    Probe::new(GROUP, "shared_memory", "attach shared memory of the host", &[IpcNamespace], shared_memory),
+    Probe::new(
+        GROUP,
+        "shared_memory",
+        "attach shared memory of the host",
+        &[IpcNamespace, Seccomp],
+        shared_memory,
+    ),
     Probe::new(
         GROUP,
         "cgroup_path",

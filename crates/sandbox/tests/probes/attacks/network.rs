@@ -12,10 +12,10 @@ use crate::probes::bait::{Bait, HUSH, METADATA, RESOLVER};
 use crate::probes::probe::{Outcome, Probe};
 use crate::probes::raw;
 
-const GROUP: &str = "Network";
+pub(super) const GROUP: &str = "Network";
 
 /// How long an answer may take. It comes at once or never.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) const PROBES: &[Probe] = &[
     Probe::new(
@@ -24,50 +24,58 @@ pub(crate) const PROBES: &[Probe] = &[
         "connect to a port of the host's loopback",
         &[NetworkNamespace],
         loopback_tcp,
-    ),
+    )
+    .in_landlock_mode(&[Landlock, Seccomp]),
     Probe::new(
         GROUP,
         "loopback_tcp6",
         "connect to a port of the host's IPv6 loopback",
         &[NetworkNamespace],
         loopback_tcp6,
-    ),
+    )
+    .in_landlock_mode(&[Landlock, Seccomp]),
     Probe::new(
         GROUP,
         "mapped_tcp",
         "the same by an IPv4-mapped IPv6 address",
         &[NetworkNamespace],
         mapped_tcp,
-    ),
+    )
+    .in_landlock_mode(&[Landlock, Seccomp]),
     Probe::new(
         GROUP,
         "loopback_udp",
         "exchange datagrams with the host's loopback",
         &[NetworkNamespace],
         loopback_udp,
-    ),
+    )
+    .in_landlock_mode(&[Seccomp]),
     Probe::new(
         GROUP,
         "metadata",
         "connect to the metadata address of cloud providers",
         &[NetworkNamespace],
         metadata,
-    ),
-    Probe::new(GROUP, "resolver", "query a name server", &[NetworkNamespace], resolver),
+    )
+    .in_landlock_mode(&[Landlock, Seccomp]),
+    Probe::new(GROUP, "resolver", "query a name server", &[NetworkNamespace], resolver)
+        .in_landlock_mode(&[Seccomp]),
     Probe::new(
         GROUP,
         "abstract_socket",
         "connect to an abstract socket of the host",
         &[NetworkNamespace, Landlock],
         abstract_socket,
-    ),
+    )
+    .in_landlock_mode(&[Landlock, Seccomp]),
     Probe::new(
         GROUP,
         "path_socket",
         "connect to a socket of the host by its path",
         &[Root, Landlock],
         path_socket,
-    ),
+    )
+    .in_landlock_mode(&[Landlock, Seccomp]),
     Probe::new(GROUP, "interfaces", "see the host's addresses", &[NetworkNamespace], interfaces),
     Probe::new(
         GROUP,
@@ -76,15 +84,21 @@ pub(crate) const PROBES: &[Probe] = &[
         &[NetworkNamespace],
         connections,
     ),
-    Probe::new(GROUP, "vsock", "open a socket to the hypervisor (AF_VSOCK)", &[Seccomp], vsock),
-    Probe::new(GROUP, "netlink_uevent", "listen to kernel device events", &[Seccomp], netlink_uevent),
-    Probe::new(GROUP, "netlink_generic", "open a generic netlink socket", &[Seccomp], netlink_generic),
-    Probe::new(GROUP, "netlink_audit", "open an audit netlink socket", &[Seccomp], netlink_audit),
-    Probe::new(GROUP, "netlink_diag", "list sockets through sock_diag", &[Seccomp], netlink_diag),
-    Probe::as_root(GROUP, "raw_socket", "open a raw socket", raw_socket),
-    Probe::as_root(GROUP, "raw_socket6", "open a raw IPv6 socket", raw_socket6),
-    Probe::as_root(GROUP, "packet_socket", "open a packet socket", packet_socket),
-    Probe::as_root(GROUP, "xdp_socket", "open a socket to the network driver (AF_XDP)", xdp_socket),
+    Probe::new(GROUP, "vsock", "open a socket to the hypervisor (AF_VSOCK)", &[Seccomp], vsock)
+        .in_landlock_mode(&[Seccomp]),
+    Probe::new(GROUP, "netlink_uevent", "listen to kernel device events", &[Seccomp], netlink_uevent)
+        .in_landlock_mode(&[Seccomp]),
+    Probe::new(GROUP, "netlink_generic", "open a generic netlink socket", &[Seccomp], netlink_generic)
+        .in_landlock_mode(&[Seccomp]),
+    Probe::new(GROUP, "netlink_audit", "open an audit netlink socket", &[Seccomp], netlink_audit)
+        .in_landlock_mode(&[Seccomp]),
+    Probe::new(GROUP, "netlink_diag", "list sockets through sock_diag", &[Seccomp], netlink_diag)
+        .in_landlock_mode(&[Seccomp]),
+    Probe::as_root(GROUP, "raw_socket", "open a raw socket", raw_socket).in_landlock_mode_as_root(),
+    Probe::as_root(GROUP, "raw_socket6", "open a raw IPv6 socket", raw_socket6).in_landlock_mode_as_root(),
+    Probe::as_root(GROUP, "packet_socket", "open a packet socket", packet_socket).in_landlock_mode_as_root(),
+    Probe::as_root(GROUP, "xdp_socket", "open a socket to the network driver (AF_XDP)", xdp_socket)
+        .in_landlock_mode_as_root(),
 ];
 
 pub(super) fn hush(mut stream: impl std::io::Read) -> std::io::Result<String> {
@@ -160,7 +174,7 @@ fn connections(bait: &Bait) -> Outcome {
     Outcome::when(text.contains(&port), text)
 }
 
-fn socket(family: i32, kind: i32, protocol: i32) -> Outcome {
+pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> Outcome {
     let kind = kind | libc::SOCK_CLOEXEC;
     Outcome::of(raw::call(libc::SYS_socket, &[family as usize, kind as usize, protocol as usize]))
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use tribune_sandbox::Isolation::{Cgroup, Rlimits, TmpfsLimits};
+use tribune_sandbox::Isolation::{Cgroup, Landlock, Rlimits, Seccomp, TmpfsLimits};
 
 use crate::probes::bait::Bait;
 use crate::probes::probe::{Outcome, Probe, Sign};
@@ -16,6 +16,14 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "thread_bomb", "start more threads than allowed", &[Cgroup, Rlimits], thread_bomb),
     Probe::new(GROUP, "memory_bomb", "use more memory than allowed", &[Cgroup, Rlimits], memory_bomb)
         .seen_by(Sign::InsideOrKilled),
+    shares("shared_memory_bomb", "use more shared anonymous memory than allowed", shared_memory_bomb),
+    shares("zero_device_bomb", "use more shared memory of /dev/zero than allowed", zero_device_bomb),
+    shares(
+        "memory_file_bomb",
+        "use more memory in files without a name (memfd_create) than allowed",
+        memory_file_bomb,
+    ),
+    shares("system_v_bomb", "use more System V shared memory than allowed", system_v_bomb),
     Probe::new(GROUP, "descriptor_bomb", "open more files than allowed", &[Rlimits], descriptor_bomb),
     Probe::new(GROUP, "file_bomb", "write a larger file than allowed", &[Rlimits], file_bomb),
     Probe::new(GROUP, "core_dump", "write a core dump", &[Rlimits], core_dump),
@@ -26,6 +34,13 @@ pub(crate) const PROBES: &[Probe] = &[
     Probe::new(GROUP, "home_bytes", "fill the home folder", &[TmpfsLimits], home_bytes),
     Probe::new(GROUP, "home_names", "fill the home folder with empty files", &[TmpfsLimits], home_names),
 ];
+
+/// Memory that processes share. Without a cgroup, the filter denies what no limit counts.
+const fn shares(name: &'static str, tries: &'static str, act: fn(&Bait) -> Outcome) -> Probe {
+    Probe::new(GROUP, name, tries, &[Cgroup, Rlimits, Seccomp], act)
+        .seen_by(Sign::InsideOrKilled)
+        .in_landlock_mode(&[Landlock, Cgroup, Rlimits, Seccomp])
+}
 
 /// Slightly more than the limits of a case.
 const PROCESSES: usize = 80;
@@ -71,6 +86,60 @@ fn memory_bomb(_: &Bait) -> Outcome {
         i32::from(std::hint::black_box(&bytes)[MEMORY - 1] != 1)
     });
     Outcome::when(code.as_ref().is_ok_and(|code| *code == 0), format!("{code:?}"))
+}
+
+/// Fills a mapping in a child, so that the probe survives if only that is killed.
+fn fill_mapping(map: impl FnOnce() -> std::io::Result<usize>) -> Outcome {
+    let code = raw::in_child(|| {
+        let Ok(start) = map() else { return 1 };
+        // SAFETY: the mapping has this many writable bytes, and nothing else uses it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, MEMORY) };
+        bytes.fill(1);
+        i32::from(std::hint::black_box(&bytes)[MEMORY - 1] != 1)
+    });
+    Outcome::when(code.as_ref().is_ok_and(|code| *code == 0), format!("{code:?}"))
+}
+
+fn mapped(flags: i32, fd: i32) -> std::io::Result<usize> {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    raw::call(libc::SYS_mmap, &[0, MEMORY, protection, flags as usize, fd as isize as usize, 0])
+}
+
+fn shared_memory_bomb(_: &Bait) -> Outcome {
+    fill_mapping(|| mapped(libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1))
+}
+
+fn zero_device_bomb(_: &Bait) -> Outcome {
+    fill_mapping(|| {
+        let device = std::fs::File::options().read(true).write(true).open("/dev/zero")?;
+        mapped(libc::MAP_SHARED, std::os::fd::AsRawFd::as_raw_fd(&device))
+    })
+}
+
+/// Several files, each within the limit of a file.
+fn memory_file_bomb(_: &Bait) -> Outcome {
+    const EACH: usize = 16 * 1024 * 1024;
+    let code = raw::in_child(|| {
+        let chunk = vec![1_u8; EACH];
+        for _ in 0..MEMORY / EACH {
+            let Ok(fd) = raw::call(libc::SYS_memfd_create, &[c"bomb".as_ptr() as usize, 0]) else { return 1 };
+            if raw::call(libc::SYS_write, &[fd, chunk.as_ptr() as usize, EACH]).ok() != Some(EACH) {
+                return 2;
+            }
+        }
+        0
+    });
+    Outcome::when(code.as_ref().is_ok_and(|code| *code == 0), format!("{code:?}"))
+}
+
+fn system_v_bomb(_: &Bait) -> Outcome {
+    fill_mapping(|| {
+        let id = raw::call(libc::SYS_shmget, &[libc::IPC_PRIVATE as usize, MEMORY, 0o600])?;
+        let start = raw::call(libc::SYS_shmat, &[id, 0, 0]);
+        // It goes with its last user.
+        raw::call(libc::SYS_shmctl, &[id, libc::IPC_RMID as usize, 0])?;
+        start
+    })
 }
 
 fn descriptor_bomb(_: &Bait) -> Outcome {

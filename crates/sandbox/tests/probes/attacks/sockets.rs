@@ -7,7 +7,7 @@ use std::time::Duration;
 use tribune_sandbox::Isolation::{Landlock, WorkspaceMasks};
 
 use crate::probes::attacks::network::{hush, said};
-use crate::probes::bait::{Bait, taste};
+use crate::probes::bait::{Bait, HUSH, taste};
 use crate::probes::probe::{Outcome, Probe};
 
 const GROUP: &str = "Sockets in shown folders";
@@ -62,7 +62,66 @@ pub(crate) const PROBES: &[Probe] = &[
         &[WorkspaceMasks, Landlock],
         shelf_socket,
     ),
+    fifo("workspace_fifo", "read from a FIFO that a program of the host writes to", workspace_fifo),
+    fifo("workspace_fifo_by_other_name", "read from it through a hard link", workspace_fifo_by_other_name),
+    fifo("workspace_fifo_renamed", "rename it and read from it", workspace_fifo_renamed),
+    fifo("fifo_folder_renamed", "rename the folder of a FIFO and read from it", fifo_folder_renamed),
+    fifo("shelf_fifo", "read from a FIFO in a folder mounted read-only", shelf_fifo),
 ];
+
+const fn fifo(name: &'static str, tries: &'static str, act: fn(&Bait) -> Outcome) -> Probe {
+    Probe::new(GROUP, name, tries, &[WorkspaceMasks], act)
+}
+
+/// Reads without waiting for the writer to open it.
+fn read_fifo(path: &Path) -> Outcome {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let opened = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let mut text = String::new();
+    let heard = opened.and_then(|mut fifo| {
+        for _ in 0..200 {
+            let mut bytes = [0; 64];
+            match fifo.read(&mut bytes) {
+                Ok(0) => std::thread::sleep(Duration::from_millis(10)),
+                Ok(length) => {
+                    text.push_str(&String::from_utf8_lossy(&bytes[..length]));
+                    break;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    });
+    Outcome::when(text.starts_with(HUSH), format!("{heard:?} {text:?}"))
+}
+
+fn workspace_fifo(bait: &Bait) -> Outcome {
+    read_fifo(&bait.workspace.join("fifo"))
+}
+
+fn workspace_fifo_by_other_name(bait: &Bait) -> Outcome {
+    read_fifo(&bait.workspace.join("other-fifo"))
+}
+
+fn workspace_fifo_renamed(bait: &Bait) -> Outcome {
+    let to = bait.workspace.join("renamed-fifo");
+    let _ = std::fs::rename(bait.workspace.join("fifo"), &to);
+    read_fifo(&to)
+}
+
+fn fifo_folder_renamed(bait: &Bait) -> Outcome {
+    let to = bait.workspace.join("renamed");
+    let _ = std::fs::rename(bait.workspace.join("service"), &to);
+    read_fifo(&to.join("fifo"))
+}
+
+fn shelf_fifo(bait: &Bait) -> Outcome {
+    read_fifo(&bait.shelf.join("fifo"))
+}
 
 fn connect(path: &Path) -> Outcome {
     said(&UnixStream::connect(path).and_then(hush))

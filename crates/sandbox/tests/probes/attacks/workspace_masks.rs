@@ -159,7 +159,37 @@ pub(crate) const PROBES: &[Probe] = &[
         &[WorkspaceMasks],
         envrc_by_other_name,
     ),
+    home("other_home", "read the token of another home of Tribune", other_home),
+    home("other_home_key", "read a key of another home of Tribune", other_home_key),
+    home("other_home_renamed", "rename another home and read its token", other_home_renamed),
+    home("other_home_by_other_name", "read its token through a hard link", other_home_by_other_name),
+    home("shelf_home", "read the token of a home in a folder mounted read-only", shelf_home),
 ];
+
+const fn home(name: &'static str, tries: &'static str, act: fn(&Bait) -> Outcome) -> Probe {
+    Probe::new(GROUP, name, tries, &[WorkspaceMasks], act)
+}
+
+fn other_home(bait: &Bait) -> Outcome {
+    says(&bait.workspace.join("other-home/run/token"), HUSH)
+}
+
+fn other_home_key(bait: &Bait) -> Outcome {
+    says(&bait.workspace.join("other-home/keys/ledger.key"), HUSH)
+}
+
+fn other_home_renamed(bait: &Bait) -> Outcome {
+    let _ = std::fs::rename(bait.workspace.join("other-home"), bait.workspace.join("renamed"));
+    says(&bait.workspace.join("renamed/run/token"), HUSH)
+}
+
+fn other_home_by_other_name(bait: &Bait) -> Outcome {
+    says(&bait.workspace.join("token"), HUSH)
+}
+
+fn shelf_home(bait: &Bait) -> Outcome {
+    says(&bait.shelf.join("other-home/run/token"), HUSH)
+}
 
 fn says(path: &Path, wanted: &str) -> Outcome {
     let text = taste(path);
@@ -230,7 +260,7 @@ fn hidden_folder_renamed(bait: &Bait) -> Outcome {
 }
 
 /// Writes a file and checks whether it was written.
-fn plant(bait: &Bait, path: &str) -> Outcome {
+pub(super) fn plant(bait: &Bait, path: &str) -> Outcome {
     let path = bait.workspace.join(path);
     let _ = std::fs::write(&path, HUSH);
     says(&path, HUSH)
@@ -257,7 +287,7 @@ fn editor_task(bait: &Bait) -> Outcome {
 }
 
 /// Moves a folder away and creates another with the same name.
-fn replace(bait: &Bait, folder: &str, file: &str) -> Outcome {
+pub(super) fn replace(bait: &Bait, folder: &str, file: &str) -> Outcome {
     let path = bait.workspace.join(folder);
     let _ = std::fs::rename(&path, bait.workspace.join("away"));
     let file = path.join(file);
