@@ -193,6 +193,12 @@ async fn gate_pass_is_for_its_agent_and_the_gate_alone() {
     let taken = operator.call("auth.token", &json!({ "token": pass })).await.unwrap_err();
     assert_eq!(taken.code(), Some("unauthorized"));
 
+    // Sessions that others opened are not its own, though they are its agent's.
+    let own = "agent:main:cli:local:dm:op";
+    operator.call("session.init", &json!({ "session_key": own })).await.unwrap();
+    let words = json!({ "agentId": "main", "sessionKey": own, "text": "psst", "trust": "untrusted" });
+    assert_eq!(request(&daemon, &pass, "POST", "/v1/gate/message_received", &words).await.0, 403);
+
     // Only the operator says that a message is the owner's.
     let heard =
         |trust: &str| json!({ "agentId": "main", "sessionKey": KEY, "text": "hello", "trust": trust });

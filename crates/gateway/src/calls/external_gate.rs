@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tribune_constitution::Trust;
 use tribune_governance::turn::{ExternalCallState, ExternalDecision, ExternalMessage};
+use tribune_records::agents::GATE_PASS;
 use tribune_runtime::{SessionKey, ToolCall};
 use tribune_sessions::session::SessionError;
 use utoipa::ToSchema;
@@ -101,6 +102,15 @@ impl Api {
             return Err(ApiError::params("agentId is not the agent in sessionKey"));
         }
         who.owns(&key)?;
+        // A pass would otherwise put words into the operator's conversations with the agent.
+        if matches!(who, Principal::GatePass { .. })
+            && let Some(row) = self.sessions.row(&key).await?
+            && row.terms.pubkey.as_deref() != Some(GATE_PASS)
+        {
+            return Err(ApiError::forbidden(
+                "this session was not opened with a gate pass: use a session key of your own",
+            ));
+        }
         self.sessions.ensure(key.clone(), who.opener()).await?;
         Ok(key)
     }

@@ -40,7 +40,7 @@ impl QuarantineReport {
             let names: Vec<String> =
                 named.map(|(path, name)| format!("`{}` is `{name}` now", path.display())).collect();
             sentences.push(format!(
-                "quarantined, because programs of this machine execute or load files of these names: {}{}; rename what you want",
+                "quarantined, because programs of this machine execute or load files of these names: {}{}; rename what you want to keep",
                 names.join(", "),
                 more(self.moved.len())
             ));
